@@ -112,17 +112,6 @@ class Section:
         return f"{others} of its {len(self.sentences)} sentences are not named here."
 
 
-@dataclass(frozen=True)
-class Overview:
-    """The counts of one ledger: a row per family, a column per verdict."""
-
-    ledger: str
-    noun: str
-    columns: list[Verdict]
-    rows: list[tuple[str, int, list[int]]]
-    words: str
-
-
 def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
     """Write the page of a scale.
 
@@ -135,15 +124,27 @@ def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
     digests: dict[str, str] = {}
     sections = []
     for name in config.families(scale):
-        grid = getattr(scale, name)
-        found = made(
-            papers.load(name), grid, scale.seed, places.results / name, places.cached / name
-        )
+        family, grid = papers.load(name), getattr(scale, name)
+        found = made(family, grid, scale.seed, places.results / name, places.cached / name)
         every += found
         named = config.grid_name(scale_file, name, grid, scale.seed)
-        digests[name] = _chain(name, named, found, rows, places, judged)
+        digests[name] = digest = _chain(name, named, found, rows, places, judged)
+        mine = verdicts.of_family(rows, name)
+        shown = (name, family, grid, scale_file.stem, _cards(mine), places, out.parent, digest)
+        exhibits = list(_exhibits(*shown))
+        told = {claim["id"] for exhibit in exhibits for claim in exhibit.claims}
         sections.append(
-            _section(name, grid, scale_file.stem, found, rows, places, out.parent, digests[name])
+            Section(
+                name=name,
+                title=family.title,
+                reference=family.reference,
+                shows=grid.shows,
+                command=f"./reproduce {name} --config scale={scale_file.stem}",
+                effort=effort(found),
+                tallies=verdicts.lines(mine),
+                exhibits=exhibits,
+                others=[card for card in _cards(mine) if card["id"] not in told],
+            )
         )
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
@@ -191,42 +192,16 @@ def _chain(
     return own
 
 
-def _overview(rows: pd.DataFrame, ledger: str) -> Overview:
+def _overview(rows: pd.DataFrame, ledger: str) -> dict[str, Any]:
+    """The counts of one ledger: a row per family, a column per verdict."""
     found = verdicts.counts(rows, ledger)
-    return Overview(
-        ledger,
-        verdicts.NOUNS[ledger][1],
-        list(LEDGERS[ledger]),
-        [(str(name), sum(row), list(row)) for name, *row in found.itertuples()],
-        "".join(verdicts.lines(verdicts.of_ledger(rows, ledger))[:1]),
-    )
-
-
-def _section(
-    name: str,
-    grid: Any,
-    scale: str,
-    found: list[Made],
-    rows: pd.DataFrame,
-    places: Places,
-    here: Path,
-    digest: str,
-) -> Section:
-    family = papers.load(name)
-    mine = verdicts.of_family(rows, name)
-    exhibits = list(_exhibits(name, family, grid, scale, _cards(mine), places, here, digest))
-    told = {claim["id"] for exhibit in exhibits for claim in exhibit.claims}
-    return Section(
-        name=name,
-        title=family.title,
-        reference=family.reference,
-        shows=grid.shows,
-        command=f"./reproduce {name} --config scale={scale}",
-        effort=effort(found),
-        tallies=verdicts.lines(mine),
-        exhibits=exhibits,
-        others=[card for card in _cards(mine) if card["id"] not in told],
-    )
+    return {
+        "ledger": ledger,
+        "noun": verdicts.NOUNS[ledger][1],
+        "columns": LEDGERS[ledger],
+        "rows": [(str(name), sum(row), list(row)) for name, *row in found.itertuples()],
+        "words": "".join(verdicts.lines(verdicts.of_ledger(rows, ledger))[:1]),
+    }
 
 
 def _cards(rows: pd.DataFrame) -> list[dict[str, Any]]:
