@@ -26,8 +26,7 @@ _CASES = {"unclipped": "clipping keeps directions", "clipped": "any clipped loss
 """Panels by what clipping may do."""
 _RDP: _Style = {"ls": ":", "lw": 1}
 """How an epsilon by Rényi divergences is drawn beside that of Gaussian differential privacy."""
-_NAMES = {"sharp": "bound for this position"}
-"""Names of bounds, where they are not those of the estimates."""
+_CIRCLE: _Style = {"color": "0.3", "ls": "none", "marker": "o", "mfc": "none", "ms": 5}
 _TWO = "Dashed: as Gaussian differential privacy; dotted: as Rényi divergences."
 
 
@@ -38,14 +37,14 @@ def _plot(ax: Any, rows: pd.DataFrame, method: str, lipschitz: str | None, style
         plotting.line(ax, line, **style | (_RDP | {"label": None} if way == "rdp" else {}))
 
 
-def _plot_by(ax: Any, rows: pd.DataFrame, level: str, method: str, lipschitz: str) -> None:
-    """A bound's line for each level of a parameter, and composition."""
-    _plot(ax, select(rows, **{level: rows[level].min()}), "composition", None, _COMPOSITION)
-    for m, color in plotting.colors(rows[level]).items():
-        style = {"color": color, "label": f"{_NAMES.get(method, method)}, $m$ = {m:g}"} | (
-            _WIDE if m == 0 else {}
-        )
-        _plot(ax, select(rows, **{level: m}), method, lipschitz, style)
+def _plot_by(ax: Any, rows: pd.DataFrame, method: str, lipschitz: str) -> None:
+    """A bound's line for each weak convexity, and composition."""
+    least = select(rows, weak_convexity=rows["weak_convexity"].min())
+    _plot(ax, least, "composition", None, _COMPOSITION)
+    name = "bound for this position" if method == "sharp" else method
+    for m, color in plotting.colors(rows["weak_convexity"]).items():
+        style = {"color": color, "label": f"{name}, $m$ = {m:g}"} | (_WIDE if m == 0 else {})
+        _plot(ax, select(rows, weak_convexity=m), method, lipschitz, style)
 
 
 def _finished(drawn: Any, axes: list[Any], columns: int, *ylabels: str, twins: bool = False) -> Any:
@@ -76,9 +75,7 @@ _RHO, _EPSILON = "$\\rho$ (upper bound)", "$\\varepsilon$ (upper bound)"
 def passes(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, part="sweeps", sweep="passes")
     drawn, axes = plotting.panels(2)
-    _plot_by(
-        axes[0], select(rows, quantity="epsilon"), "weak_convexity", "Theorem 4.5", "unclipped"
-    )
+    _plot_by(axes[0], select(rows, quantity="epsilon"), "Theorem 4.5", "unclipped")
     rho = select(rows, quantity="rho")
     for m, color in plotting.colors(rho["weak_convexity"]).items():
         line = select(rho, weak_convexity=m)
@@ -86,11 +83,9 @@ def passes(estimates: pd.DataFrame) -> Any:
         ratio = line.assign(value=line["value"] / line["x"].map(whole))
         style = {"color": color} | (_WIDE if m == 0 else {})
         _plot(axes[1], ratio, "Theorem 4.5", "unclipped", style)
-        marked = {"color": color, "ls": "none", "marker": "o", "mfc": "none", "ms": 5}
-        _plot(axes[1], ratio, "Theorem 4.5", "clipped", marked)
+        _plot(axes[1], ratio, "Theorem 4.5", "clipped", _CIRCLE | {"color": color})
     axes[1].axhline(1, color="black", ls="--", lw=1.3)
-    circle = {"color": "0.3", "ls": "none", "marker": "o", "mfc": "none", "ms": 5}
-    axes[0].plot([], [], label="right: any clipped loss", **circle)
+    axes[0].plot([], [], label="right: any clipped loss", **_CIRCLE)
     for ax in axes:
         ax.set(xscale="log", yscale="log", xlabel="passes over the data")
     return _finished(drawn, axes, 3, _EPSILON, "$\\rho$ over that of composition", twins=True)
@@ -123,7 +118,7 @@ def parameters(estimates: pd.DataFrame) -> Any:
                 _plot(ax, rows, "Theorem 4.5", name, style)
             ax.set_title(f"Theorem 4.5, three constants, $m$ = {least:g}")
         else:
-            _plot_by(ax, rows, "weak_convexity", "Theorem 4.5", "unclipped")
+            _plot_by(ax, rows, "Theorem 4.5", "unclipped")
             ax.set_title("Theorem 4.5, clipping keeps directions")
         ax.set(xscale="log", yscale="log", xlabel=label)
     axes[2].legend(loc="upper left", fontsize="x-small")
@@ -171,7 +166,7 @@ def position(estimates: pd.DataFrame) -> Any:
     drawn, axes = plotting.panels(2, height=3.2, sharey=True)
     colors = plotting.colors(rows["weak_convexity"])
     for ax, (lipschitz, title) in zip(axes, _CASES.items(), strict=True):
-        _plot_by(ax, rows, "weak_convexity", "sharp", lipschitz)
+        _plot_by(ax, rows, "sharp", lipschitz)
         for m in (min(colors), max(colors)):
             style = {"color": colors[m], "ls": ":", "label": f"Theorem 4.5, $m$ = {m:g}"}
             _plot(ax, select(rows, weak_convexity=m), "Theorem 4.5", lipschitz, style)
@@ -200,12 +195,8 @@ def diameter(estimates: pd.DataFrame) -> Any:
             ("best restart", plotting.VALID, "best restart"),
         ):
             _plot(ax, part, method, "unclipped", {"color": color, "label": label})
-        ax.set(
-            xscale="log",
-            yscale="log",
-            xlabel="diameter of the domain",
-            title=f"weak convexity $m$ = {m:g}",
-        )
+        ax.set(xscale="log", yscale="log", xlabel="diameter of the domain")
+        ax.set_title(f"weak convexity $m$ = {m:g}")
     return _finished(drawn, axes, 2, _RHO)
 
 
@@ -230,9 +221,7 @@ def tightness(estimates: pd.DataFrame) -> Any:
         name = {"sharp": "the bound by visits"}.get(method, method)
         ax.set(xscale="log", yscale="log", xlabel="passes over the data", title=f"over {name}")
     axes[0].plot([], [], color="0.3", label="slope $L$ in every step")
-    axes[0].plot(
-        [], [], color="0.3", ls="none", marker="o", mfc="none", ms=5, label="tightest slopes"
-    )
+    axes[0].plot([], [], label="tightest slopes", **_CIRCLE)
     return _finished(drawn, axes, 4, "exact / bound")
 
 

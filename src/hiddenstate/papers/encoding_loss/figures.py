@@ -190,18 +190,12 @@ def encodings(estimates: pd.DataFrame) -> Any:
                 floor = 1e-12 if options else -1
                 places, low = np.arange(len(line)), line["value"].to_numpy() < floor
                 shown = np.maximum(line["value"].to_numpy(), floor)
-                open_ = {"color": color, "marker": marker, "mfc": "white", "ls": "none"}
-                ax.plot(places[low], shown[low], zorder=4, **open_)
-                ax.plot(
-                    places,
-                    shown,
-                    color=color,
-                    marker=marker,
-                    label=f"{encoding} encoding"
-                    if encoding in ENCODINGS
-                    else f"sound, with the published {encoding}",
-                    ls="-" if encoding in ENCODINGS else ":",
-                )
+                own = {"color": color, "marker": marker}
+                ax.plot(places[low], shown[low], zorder=4, mfc="white", ls="none", **own)
+                words, ls = f"sound, with the published {encoding}", ":"
+                if encoding in ENCODINGS:
+                    words, ls = f"{encoding} encoding", "-"
+                ax.plot(places, shown, label=words, ls=ls, **own)
             ax.set(**options)
             ax.set_xticks(np.arange(len(line)), [f"{e:g}" for e in line["epsilon"]])
             if row == 0:

@@ -157,12 +157,8 @@ def figure5(estimates: pd.DataFrame) -> Any:
         ax.set_xlabel("steps (uneven)")
     for ax in axes[::columns]:
         ax.set_ylabel("sampling rate (uneven)")
-    drawn.colorbar(
-        axes[0].collections[0],
-        ax=axes,
-        shrink=0.6,
-        label="ratio minus 1; red: above the linear heuristic",
-    )
+    label = "ratio minus 1; red: above the linear heuristic"
+    drawn.colorbar(axes[0].collections[0], ax=axes, shrink=0.6, label=label)
     return drawn
 
 
@@ -271,15 +267,9 @@ def _audit_panels(estimates: pd.DataFrame, height: float) -> tuple[Any, dict[str
 def _trained_panel(ax: Any, rows: pd.DataFrame) -> None:
     """Audits of trained models against steps, with the baselines and ideal audits' range."""
     rows = rows.set_index("steps").sort_index()
-    ax.fill_between(
-        rows.index,
-        rows["least"],
-        rows["most"],
-        color=plotting.OBSERVED,
-        alpha=0.15,
-        lw=0,
-        label="90 % of estimates if losses were linear",
-    )
+    band = {"color": plotting.OBSERVED, "alpha": 0.15, "lw": 0}
+    band["label"] = "90 % of estimates if losses were linear"
+    ax.fill_between(rows.index, rows["least"], rows["most"], **band)
     for method in ("heuristic", "standard"):
         plotting.curve(ax, rows[method], **{"marker": "."} | _BASELINES[method])
     for method, style in _ESTIMATORS.items():

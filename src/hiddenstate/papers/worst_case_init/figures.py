@@ -175,28 +175,21 @@ def _explain(drawn: Any, circles: bool, expected: bool = False) -> Any:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    handles = [
-        Line2D([], [], **_THEORETICAL, label="theoretical (upper bound)"),
-        Line2D(
-            [], [], marker="s", ms=4.5, color="0.35", label="real audits, as published: mean ± sd"
-        ),
-        Line2D([], [], color="0.35", **_VALID, label="valid 95 % bound: mean ± sd"),
-        Patch(color="0.9", label="90 % of perfect audits"),
+    small = {"color": "0.35", "ls": "", "ms": 3.5}
+    lines: list[tuple[str, dict[str, Any]]] = [
+        ("theoretical (upper bound)", _THEORETICAL),
+        ("real audits, as published: mean ± sd", {"marker": "s", "ms": 4.5, "color": "0.35"}),
+        ("valid 95 % bound: mean ± sd", _VALID | {"color": "0.35"}),
+        ("90 % of perfect audits", {}),
     ]
     if expected:
-        for marker, words in (
-            ("s", "expected: mean of five, with 90 % of such means"),
-            ("D", "expected, two-sided intervals"),
-        ):
-            own = {"mfc": "w"} if marker == "D" else {}
-            handles.append(
-                Line2D([], [], marker=marker, ms=3.5, color="0.35", ls="", label=words, **own)
-            )
+        lines.append(("expected: mean of five, with 90 % of such means", small | {"marker": "s"}))
+        lines.append(("expected, two-sided intervals", small | {"marker": "D", "mfc": "w"}))
     if circles:
-        handles.append(Line2D([], [], **plotting.STATED, label="stated by the paper"))
+        lines.append(("stated by the paper", plotting.STATED))
+    handles = [Line2D([], [], **own) if own else Patch(color="0.9") for _, own in lines]
     columns = 3 if drawn.get_figwidth() > 6 else 2
-    labels = [str(h.get_label()) for h in handles]
-    return plotting.shared_legend(drawn, handles, labels, columns)
+    return plotting.shared_legend(drawn, handles, [label for label, _ in lines], columns)
 
 
 def _title(ax: Any, audits: pd.DataFrame, *words: str) -> None:
