@@ -128,7 +128,7 @@ def figure2(estimates: pd.DataFrame) -> Found:
 
 
 # The paper calls Figure 3's values nearly tight: the rival is all of 10.
-_NEARLY_TIGHT = {"figure": "figure3", "rivals": {("worst", 10.0): 10.0}}
+_NEARLY_TIGHT: dict[str, Any] = {"figure": "figure3", "rivals": {("worst", 10.0): 10.0}}
 figure3_mnist = check(_printed, task="mnist", **_NEARLY_TIGHT)
 figure3_cifar10 = check(_printed, task="cifar10", **_NEARLY_TIGHT)
 
