@@ -50,6 +50,7 @@ REFUSED = [
     ("linear_heuristic", {"table1.rows.0.standard": 6.4}, "table1.rows.0.standard: got 6.4"),
     ("linear_heuristic", {"table1.rows.0.standard": 100}, "table1.rows.0.standard: got 100"),
     ("linear_heuristic", {"table1.rows.0.heuristic": 0.01}, "table1.rows.0.heuristic: got 0.01"),
+    ("linear_heuristic", {"table1.rows.0.heuristic": 19}, "table1.rows.0.heuristic: got 19"),
     ("linear_heuristic", {"table1.rows.0.batch": 1}, "table1.rows.0.batch: got 1; expected at"),
     ("linear_heuristic", {"table1.delta": 1e-9}, "table1.delta: got 1e-09; expected 1e-07 to"),
     ("linear_heuristic", {"training.delta": 1e-12}, "training.delta: got 1e-12; expected at least"),

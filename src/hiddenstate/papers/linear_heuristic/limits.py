@@ -35,7 +35,6 @@ def limits(grid: LinearHeuristicGrid) -> Iterator[str]:
         ("audits", grid.audits.delta, max(grid.audits.steps)),
         ("training", training.delta, max(trained + [row.steps for row in training.table1])),
         ("figure1", one.delta, one.constant.most_steps),
-        ("table1", table.delta, table.recalled_steps),
         ("history", history.delta, history.steps),
     ):
         if delta < least_delta(steps):
@@ -50,11 +49,11 @@ def limits(grid: LinearHeuristicGrid) -> Iterator[str]:
         yield limit("table1.recalled_records", table.recalled_records, words)
     for i, row in enumerate(table.rows):
         least = row.heuristic / 0.9
-        if not least <= row.standard <= 20:
+        if not 0.1 <= row.heuristic <= 18:
+            yield limit(f"table1.rows.{i}.heuristic", row.heuristic, "0.1 to 18")
+        elif not least <= row.standard <= 20:
             words = f"{least:.3g} to 20, for steps with the heuristic {row.heuristic:g} are sought"
             yield limit(f"table1.rows.{i}.standard", row.standard, words)
-        if row.heuristic < 0.1:
-            yield limit(f"table1.rows.{i}.heuristic", row.heuristic, "at least 0.1")
         if row.batch < 0.005 * table.records:
             words = f"at least {0.005 * table.records:,.0f}, one record in 200"
             yield limit(f"table1.rows.{i}.batch", row.batch, words)
