@@ -130,8 +130,10 @@ def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
         named = config.grid_name(scale_file, name, grid, scale.seed)
         digests[name] = digest = _chain(name, named, found, rows, places, judged)
         mine = verdicts.of_family(rows, name)
-        shown = (name, family, grid, scale_file.stem, _cards(mine), places, out.parent, digest)
-        exhibits = list(_exhibits(*shown))
+        cards, scale_name = _cards(mine), scale_file.stem
+        exhibits = list(
+            _exhibits(name, family, grid, scale_name, cards, places, out.parent, digest)
+        )
         told = {claim["id"] for exhibit in exhibits for claim in exhibit.claims}
         sections.append(
             Section(
@@ -139,11 +141,11 @@ def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
                 title=family.title,
                 reference=family.reference,
                 shows=grid.shows,
-                command=f"./reproduce {name} --config scale={scale_file.stem}",
+                command=f"./reproduce {name} --config scale={scale_name}",
                 effort=effort(found),
                 tallies=verdicts.lines(mine),
                 exhibits=exhibits,
-                others=[card for card in _cards(mine) if card["id"] not in told],
+                others=[card for card in cards if card["id"] not in told],
             )
         )
     environment = jinja2.Environment(
