@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pandas as pd
 
+from hiddenstate.papers.gradient_crafting.estimates import UNUSED
+from hiddenstate.papers.gradient_crafting.grid import HOUSING
 from hiddenstate.papers.gradient_crafting.summaries import ALONE, KNOWN, WHOLE
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Estimate, Within, mean, mean_of, rarely
@@ -32,7 +34,7 @@ def one_run_valid(estimates: pd.DataFrame) -> Found:
 
 def _one_run(estimates: pd.DataFrame, **levels: str) -> Iterator[tuple[float, pd.Series, Estimate]]:
     """Epsilon, what one model with the most canaries shows, the bound of 2 x 100 models."""
-    rows = select(estimates, part="one run", method="unused coordinates", **levels)
+    rows = select(estimates, part="one run", method=UNUSED, **levels)
     few = needed(select(estimates, part="few", quantity="epsilon", method="valid", models=100))
     for epsilon, part in needed(rows).groupby("epsilon"):
         target = select(few, epsilon=epsilon)["value"]
@@ -57,9 +59,7 @@ def one_run(estimates: pd.DataFrame) -> Found:
 def one_run_networks(estimates: pd.DataFrame) -> Found:
     """One training of a larger network shows as much as 2 x 100 models of the small one."""
     rows = select(estimates, part="one run", quantity="mean epsilon", rule=KNOWN)
-    rows = rows[
-        ~rows["method"].isin(["unused coordinates", "housing"]) & (rows["canaries"] >= 1000)
-    ]
+    rows = rows[~rows["method"].isin([UNUSED, HOUSING]) & (rows["canaries"] >= 1000)]
     few = needed(select(estimates, part="few", quantity="epsilon", method="valid", models=100))
     words = []
     for (network, epsilon), part in needed(rows).groupby(["method", "epsilon"], sort=False):

@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from hiddenstate import plotting
+from hiddenstate.papers.gradient_crafting.estimates import UNUSED
 from hiddenstate.papers.gradient_crafting.figures.shared import has
 from hiddenstate.papers.gradient_crafting.summaries import FLIPPED, KNOWN, PLANNED
 from hiddenstate.pipeline.estimates import select
@@ -36,7 +37,7 @@ _RULES = {
 )
 def one_run(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, part="one run")
-    rows = rows.assign(trained=rows["method"] != "unused coordinates")
+    rows = rows.assign(trained=rows["method"] != UNUSED)
     columns = sorted(rows["trained"].unique())
     epsilons = sorted(rows["epsilon"].unique())
     drawn, axes = plotting.panels(len(columns), len(epsilons), height=3.2, sharey="row")
