@@ -223,7 +223,7 @@ class Replicated(OfSeveral):
 def _quantiles(
     law: Law, n: int, statistic: Statistic, of: int, level: float
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
-    """By separation: the mean of ``n`` audits of ours, its limits, and those of theirs less it."""
+    """Mean of ``n`` audits of ours, its limits, and those of theirs less it, by separation."""
     theirs, means = law.several(of, statistic, 5), law.several(n, "mean", 7)
     share = SHARE * level
     tails = [share / 2, 1 - share / 2]
