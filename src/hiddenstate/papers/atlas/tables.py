@@ -15,9 +15,9 @@ from hiddenstate.rounding import shown
     "lower bounds down. Audits hold with 95 % confidence each; of simulated ones, what a perfect "
     "audit would find stands beside the bound, of trained ones what their own accountant proves.",
 )
-def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame(
-        {
+def atlas(estimates: pd.DataFrame) -> Rows:
+    for row in settings(estimates).itertuples():
+        yield {
             "setting": row.title,
             "what": GROUPS[row.group],
             "bound": row.method,
@@ -26,8 +26,6 @@ def atlas(estimates: pd.DataFrame) -> pd.DataFrame:
             "runs per data set": "--" if pd.isna(row.runs) else f"{int(row.runs):,}",
             "assumption": row.assumption,
         }
-        for row in settings(estimates).itertuples()
-    )
 
 
 @table(

@@ -72,16 +72,10 @@ curve = check(_near, null="out")
 swapped = check(_near, null="in")
 
 
-def _gap_items(rows: pd.DataFrame, least: float, reason: str) -> list[Within]:
-    return [
-        Within(
-            f"gap at rate {part['x'].iloc[0]:g}, {words}",
-            mean(part["value"].tolist(), RESOLUTION, least=-1, most=1),
-            least,
-            reason=reason,
-        )
-        for words, part in _by_cell(rows)
-    ]
+def _gap_items(rows: pd.DataFrame, least: float, reason: str) -> Iterator[Within]:
+    for words, part in _by_cell(rows):
+        gap = mean(part["value"].tolist(), RESOLUTION, least=-1, most=1)
+        yield Within(f"gap at rate {part['x'].iloc[0]:g}, {words}", gap, least, reason=reason)
 
 
 @check
@@ -182,23 +176,21 @@ def algorithm_2(estimates: pd.DataFrame) -> Found:
     )
 
 
-def _matches(rows: pd.DataFrame) -> list[Stated | Within]:
+def _matches(rows: pd.DataFrame) -> Iterator[Stated | Within]:
     """Every setting's mean against its theoretical epsilon; the rival is the nearest other one."""
     others = np.sort(rows["epsilon"].unique())
-    items: list[Stated | Within] = []
     for words, part in _by_cell(rows):
         epsilon = float(part["epsilon"].iloc[0])
         what = f"empirical epsilon, {words}"
         if beyond := int((~np.isfinite(part["value"])).sum()):
             none_fits = Share(beyond, len(part))
-            items.append(Within(f"repeats without an {what}", none_fits, high=0.0))
+            yield Within(f"repeats without an {what}", none_fits, high=0.0)
             continue
         rivals = others[others != epsilon]
         rival = float(rivals[np.abs(np.log(rivals / epsilon)).argmin()]) if len(rivals) else None
         # The grid of epsilons is the least that they scatter by; of one nothing else is known.
         found = mean(part["value"].tolist(), STEP / 12**0.5 if len(part) > 1 else 0.0)
-        items.append(Stated(what, found, Exact(epsilon), STEP / 2, rival, digits=1))
-    return items
+        yield Stated(what, found, Exact(epsilon), STEP / 2, rival, digits=1)
 
 
 def _epsilon(estimates: pd.DataFrame, encoding: str, method: str) -> Found:
@@ -225,7 +217,7 @@ def cut_offs(estimates: pd.DataFrame) -> Found:
     cuts = dict(list(needed(rows).groupby("x")))
     words = []
     for cut, part in cuts.items():
-        matches = _matches(part)
+        matches = list(_matches(part))
         # One level for all settings at all cut-offs.
         confidence = 1 - (1 - CONFIDENCE) / len(cuts) / len(matches)
         found = [one.judge(confidence).outcome for one in matches]

@@ -164,19 +164,15 @@ def _agreement(audits: Framed[HousingAudit]) -> Iterator[Row]:
         settings.setdefault(cells.setting_of(cell.parameters), []).append((cell, frame))
     for group in settings.values():
         most = max(cell.parameters.models for cell, _ in group)
-        large = [frame for cell, frame in group if cell.parameters.models == most]
+        large = pd.concat(frame for cell, frame in group if cell.parameters.models == most)
         for small, scores in group:
             p = small.parameters
-            if p.models == most:
-                continue
-            if p.start != "fresh":
+            if p.models == most or p.start != "fresh":
                 continue
             for adversary in (word for word, entry in ADVERSARIES.items() if entry.each):
                 for world in ("in", "out"):
                     wanted = {"adversary": adversary, "world": world}
-                    one = select(scores, **wanted)["score"]
-                    others = [select(frame, **wanted)["score"] for frame in large]
-                    other = pd.concat(others)
+                    one, other = (select(part, **wanted)["score"] for part in (scores, large))
                     if len(one) and len(other):
                         yield {"part": "housing", "cell": small.name, "quantity": "p_value"} | {
                             "method": "Kolmogorov-Smirnov",
@@ -242,22 +238,16 @@ def _hidden(distances: Framed[cells.Distances]) -> Iterator[Row]:
     for cell, table in distances:
         p = cell.parameters
         shared = {"part": "hidden", "cell": cell.name, "method": "nearest Gaussian"} | {
-            "mu": p.mu, "beta": p.beta, "sampling_rate": p.sampling_rate,
+            "kind": "exact", "mu": p.mu, "beta": p.beta, "sampling_rate": p.sampling_rate,
         }  # fmt: skip
         for line in table.itertuples():
             at = shared | {"x": line.step}
-            yield (
-                at
-                | {"quantity": "distance", "kind": "exact", "value": line.distance}
-                | {"high": line.bound}
-            )
-            yield at | {"quantity": "nearest mu", "kind": "exact", "value": line.mu}
+            distance = at | {"quantity": "distance"}
+            yield distance | {"value": line.distance, "high": line.bound}
+            yield at | {"quantity": "nearest mu", "value": line.mu}
             if p.sampling_rate is not None:
-                yield (
-                    at
-                    | {"quantity": "distance", "method": "Berry-Esseen", "kind": "upper"}
-                    | {"value": line.berry_esseen}
-                )
+                upper = {"method": "Berry-Esseen", "kind": "upper", "value": line.berry_esseen}
+                yield distance | upper
 
 
 def _ideal(audits: Framed[cells.IdealAudits]) -> Iterator[Row]:

@@ -7,25 +7,24 @@ from hiddenstate.pipeline.estimates import plus_minus, select, summarise
 from hiddenstate.pipeline.family import Rows, table
 
 
-def _audits(rows: pd.DataFrame, heads: dict[str, str], whole: dict[str, type]) -> pd.DataFrame:
+def _audits(rows: pd.DataFrame, heads: dict[str, str]) -> Rows:
     """Mean and deviation over repeats in every reading, by the columns that ``heads`` names."""
-    records = []
     for key, part in rows.groupby(list(heads), sort=False):
-        record = dict(zip(heads.values(), key, strict=True))
+        levels = zip(heads.values(), key, strict=True)
+        record = {head: int(level) if head in _WHOLE else level for head, level in levels}
         record |= {"repeats": part["repeat"].nunique()}
         record |= {"unused coordinate": f"{part['idle_epsilon'].iloc[0]:.3f}"}
         for _, line in summarise(part, "method").iterrows():
             record[line["method"]] = plus_minus(line["mean"], line["sd"])
-        records.append(record)
-    shown = pd.DataFrame(records)
-    return shown.astype(whole) if len(shown) else shown
+        yield record
 
 
 _HEADS = {
     "every": "k", "start": "start", "models": "models per data set", "epsilon": "epsilon",
     "adversary": "adversary",
 }  # fmt: skip
-_WHOLE: dict[str, type] = {"k": int, "models per data set": int}
+_WHOLE = {"k", "models per data set", "insertions", "batch"}
+"""Heads of whole numbers."""
 
 
 @table(
@@ -34,8 +33,8 @@ _WHOLE: dict[str, type] = {"k": int, "models per data set": int}
     "nothing.",
     when=lambda grid: grid.housing is not None,
 )
-def housing(estimates: pd.DataFrame) -> pd.DataFrame:
-    return _audits(select(estimates, part="housing", quantity="epsilon"), _HEADS, _WHOLE)
+def housing(estimates: pd.DataFrame) -> Rows:
+    return _audits(select(estimates, part="housing", quantity="epsilon"), _HEADS)
 
 
 @table(
@@ -45,12 +44,11 @@ def housing(estimates: pd.DataFrame) -> pd.DataFrame:
     "deviation of the simulated end points over that of the noise.",
     when=lambda grid: grid.housing is not None and any(s.centred for s in grid.housing.sweeps),
 )
-def centred(estimates: pd.DataFrame) -> pd.DataFrame:
+def centred(estimates: pd.DataFrame) -> Rows:
     rows = select(estimates, part="centred")
     keys = ["every", "start", "epsilon", "adversary"]
-    records = []
-    for key, part in rows.groupby(keys, sort=False):
-        record = dict(zip(("k", "start", "epsilon", "adversary"), key, strict=True))
+    for (every, *others), part in rows.groupby(keys, sort=False):
+        record = {"k": int(every), **dict(zip(keys[1:], others, strict=True))}
         record |= {"models per data set": int(part["models"].max())}
         for reading, own in part.dropna(subset="reading").groupby("reading", sort=False):
             mu = select(own, quantity="mu")
@@ -60,8 +58,7 @@ def centred(estimates: pd.DataFrame) -> pd.DataFrame:
             record[f"valid epsilon, {reading}"] = f"{valid:.2f}"
         drift = select(part, quantity="known drift")["value"]
         record["known drift"] = f"{drift.mean():.3f}" if len(drift) else "-"
-        records.append(record)
-    return pd.DataFrame(records).astype({"k": int})
+        yield record
 
 
 @table(
@@ -70,13 +67,12 @@ def centred(estimates: pd.DataFrame) -> pd.DataFrame:
     "nothing. Networks on digits are ours and small; the paper's are on CIFAR-10.",
     when=lambda grid: len(grid.networks) > 0,
 )
-def networks(estimates: pd.DataFrame) -> pd.DataFrame:
+def networks(estimates: pd.DataFrame) -> Rows:
     heads = {
         "model": "model", "dataset": "data", "clipping_norm": "C", "insertions": "insertions",
         "batch_size": "batch",
     }  # fmt: skip
-    whole = _WHOLE | {"insertions": int, "batch": int}
-    return _audits(select(estimates, part="network", quantity="epsilon"), heads | _HEADS, whole)
+    return _audits(select(estimates, part="network", quantity="epsilon"), heads | _HEADS)
 
 
 @table(

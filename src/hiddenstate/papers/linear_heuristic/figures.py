@@ -252,45 +252,26 @@ def history(estimates: pd.DataFrame) -> Any:
     return plotting.legend_below(drawn, ax, columns=1)
 
 
-def _audit_panels(estimates: pd.DataFrame, height: float) -> tuple[Any, dict[str, Any]]:
-    """A panel per sampling rate, by its part of the cells' names, with the baselines."""
-    rates = [name.removeprefix("audits_") for name in named(estimates, "audits_q")]
-    drawn, axes = plotting.panels(len(rates), height=height, sharey=True)
-    for ax, rate in zip(axes, rates, strict=True):
-        for method in ("heuristic", "standard"):
-            plotting.curve(ax, curve(estimates, f"audits_{rate}", method), **_BASELINES[method])
-        ax.set(xscale="log", xlabel="steps", title=f"sampling rate {rate.removeprefix('q')}")
-    axes[0].set_ylabel(_epsilon_at(select(estimates, cell=f"audits_{rates[0]}")))
-    return drawn, dict(zip(rates, axes, strict=True))
-
-
-def _trained_panel(ax: Any, rows: pd.DataFrame) -> None:
-    """Audits of trained models against steps, with the baselines and ideal audits' range."""
+def _against_steps(ax: Any, rows: pd.DataFrame) -> None:
+    """The baselines against steps, and audits of trained models with ideal ones' range, if any."""
     rows = rows.set_index("steps").sort_index()
-    band = {"color": plotting.OBSERVED, "alpha": 0.15, "lw": 0}
-    band["label"] = "90 % of estimates if losses were linear"
-    ax.fill_between(rows.index, rows["least"], rows["most"], **band)
+    if "ideal" in rows:
+        band = {"color": plotting.OBSERVED, "alpha": 0.15, "lw": 0}
+        band["label"] = "90 % of estimates if losses were linear"
+        ax.fill_between(rows.index, rows["least"], rows["most"], **band)
     for method in ("heuristic", "standard"):
         plotting.curve(ax, rows[method], **{"marker": "."} | _BASELINES[method])
     for method, style in _ESTIMATORS.items():
         if method in rows:
             plotting.curve(ax, rows[method], **style | {"ls": "none", "ms": 6})
-    _by_steps(ax)
-
-
-def _by_steps(ax: Any) -> None:
-    """The axes of a panel against steps, with room for marks at 0."""
     ax.set(xscale="log", xlabel="steps")
+    # Room for marks at 0.
     ax.set_ylim(-0.03 * ax.get_ylim()[1], None)
 
 
-def _expected_panel(ax: Any, rows: pd.DataFrame) -> None:
-    """Expected audits against steps, and the baselines where no real audits have them."""
+def _expected_audits(ax: Any, rows: pd.DataFrame) -> None:
+    """Expected audits against steps."""
     rows = rows.set_index("steps").sort_index()
-    if not rows["own"].all():
-        for method in ("heuristic", "standard"):
-            plotting.curve(ax, rows[method], **{"marker": "."} | _BASELINES[method])
-        _by_steps(ax)
     for known, (value, error), style in (
         ("known", ("value", "error"), {}),
         ("hidden", ("hidden", "hidden error"), {"mfc": "none"}),
@@ -313,11 +294,11 @@ def _trained_figure(estimates: pd.DataFrame, figure: str, keys: list[str], words
     full = len(panels) == lines * columns
     drawn, axes = plotting.panels(columns, lines, height=4.0, sharex="col" if full else False)
     for ax, (part, one) in zip(axes, panels, strict=False):
-        if part is not None:
-            _trained_panel(ax, part)
+        shown = one if part is None else part
+        _against_steps(ax, shown)
         if len(one):
-            _expected_panel(ax, one)
-        title = words.format(**(one if part is None else part).iloc[0])
+            _expected_audits(ax, one)
+        title = words.format(**shown.iloc[0])
         ax.set_title("\n".join([*one["network"].head(1), title]))
         ax.set_ylabel(_epsilon_at(select(estimates, figure=figure)))
     for ax in axes[len(panels) :]:
@@ -374,12 +355,7 @@ def figure4(estimates: pd.DataFrame) -> Any:
     of="the paper's own parameters",
 )
 def figure3(estimates: pd.DataFrame) -> Any:
-    drawn, axes = _audit_panels(estimates, 3.4)
-    for rate, ax in axes.items():
-        for method, style in _ESTIMATORS.items():
-            plotting.curve(ax, curve(estimates, f"gradient_{rate}", method), lw=0.8, **style)
-        ax.set_ylim(0, None)
-    return plotting.legend_below(drawn, ax, columns=min(2, len(axes)))
+    return _simulated_audits(estimates, {"gradient": ""}, height=3.4)
 
 
 @figure(
@@ -394,9 +370,16 @@ def figure3(estimates: pd.DataFrame) -> Any:
     of="the paper's own parameters",
 )
 def figure6(estimates: pd.DataFrame) -> Any:
+    attacks = {"bits": "one bit a step (Algorithm 3), ", "analog": "analog (ours), "}
+    return _simulated_audits(estimates, attacks, height=2.9)
+
+
+def _simulated_audits(estimates: pd.DataFrame, attacks: dict[str, str], height: float) -> Any:
+    """Audits of linear losses: a row for each attack, with its words, a panel a sampling rate."""
     rates = [name.removeprefix("audits_") for name in named(estimates, "audits_q")]
-    attacks = {"bits": "one bit a step (Algorithm 3)", "analog": "analog (ours)"}
-    drawn, axes = plotting.panels(len(rates), len(attacks), height=2.9, sharex=True, sharey=True)
+    drawn, axes = plotting.panels(
+        len(rates), len(attacks), height=height, sharex="col", sharey=True
+    )
     exact = {"color": plotting.OTHER, "lw": 1.2, "ls": ":"}
     exact["label"] = "one bit a step, largest exact $\\varepsilon$"
     for ax, (attack, rate) in zip(axes, product(attacks, rates), strict=True):
@@ -406,7 +389,7 @@ def figure6(estimates: pd.DataFrame) -> Any:
             plotting.curve(ax, curve(estimates, f"audits_{rate}", "one bit a step"), **exact)
         for method, style in _ESTIMATORS.items():
             plotting.curve(ax, curve(estimates, f"{attack}_{rate}", method), lw=0.8, **style)
-        ax.set(xscale="log", title=f"{attacks[attack]}, sampling rate {rate.removeprefix('q')}")
+        ax.set(xscale="log", title=f"{attacks[attack]}sampling rate {rate.removeprefix('q')}")
     for ax in axes[-len(rates) :]:
         ax.set(xlabel="steps", ylim=(0, None))
     for ax in axes[:: len(rates)]:

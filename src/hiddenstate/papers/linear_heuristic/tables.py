@@ -51,11 +51,11 @@ def table1(estimates: pd.DataFrame) -> Rows:
     "record among those of the training data. Expected audits, for hidden starts and batches, "
     "bound nothing; they have their standard error.",
 )
-def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
+def table1_trained(estimates: pd.DataFrame) -> Rows:
     rows, told = trained(estimates, "table1"), expected(estimates, "table1")
     printed = [*stated.TRAINED.items(), *[("", ("", ""))] * len(rows)]
-    return pd.DataFrame(
-        {
+    for (_, row), (batch, (accuracy, empirical)) in zip(rows.iterrows(), printed, strict=False):
+        yield {
             "batch size": f"{row['batch']:g}",
             "noise multiplier": f"{row['noise_multiplier']:g}",
             "steps": f"{row['steps']:g}",
@@ -74,8 +74,6 @@ def table1_trained(estimates: pd.DataFrame) -> pd.DataFrame:
             "accuracy, printed": accuracy,
             "empirical, printed": f"{empirical}",
         }
-        for (_, row), (batch, (accuracy, empirical)) in zip(rows.iterrows(), printed, strict=False)
-    )
 
 
 KINDS = {
@@ -106,14 +104,14 @@ def _percent(accuracy: float | None) -> str:
     '"ideal": the estimate as published where losses are linear, its mean over simulated audits of '
     "as many models.",
 )
-def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
+def trained_audits(estimates: pd.DataFrame) -> Rows:
     rows = trained(estimates, "figure2", "figure4", "table1")
     methods = [
         *("heuristic", "standard", "ideal", PUBLISHED, "lower bound", "lower bound, direct"),
         f"{PUBLISHED}, standard",
     ]
-    return pd.DataFrame(
-        {
+    for _, row in rows.iterrows():
+        yield {
             "shown in": row["figure"].replace("figure", "Figure ").replace("table", "Table "),
             "attack": _ATTACKS[row["attack"]],
             "sampling rate": f"{row['sampling_rate']:.4g}",
@@ -122,8 +120,6 @@ def trained_audits(estimates: pd.DataFrame) -> pd.DataFrame:
             "accuracy": _percent(row["accuracy"]),
             **{name: _shown(name, row.get(name)) for name in methods},
         }
-        for _, row in rows.iterrows()
-    )
 
 
 @table(
@@ -166,19 +162,17 @@ def expected_audits(estimates: pd.DataFrame) -> Rows:
     'paper says "about 3 %" of an upper bound; only rounding to nearest, which bounds nothing, '
     "comes near.",
 )
-def figure5(estimates: pd.DataFrame) -> pd.DataFrame:
+def figure5(estimates: pd.DataFrame) -> Rows:
     ratios = select(estimates, quantity="ratio").reset_index(drop=True)
     worst = ratios.loc[ratios.groupby(["method", "cell"], sort=False)["value"].idxmax()]
-    return pd.DataFrame(
-        {
+    for row in worst.itertuples():
+        yield {
             "epsilon of one step": f"{row.x:g}",
             "sums": row.method,
             "largest excess": f"{row.value - 1:.2%}",
             "steps": f"{row.steps:g}",
             "sampling rate": f"{row.sampling_rate:g}",
         }
-        for row in worst.itertuples()
-    )
 
 
 @table(

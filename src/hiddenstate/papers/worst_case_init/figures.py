@@ -43,12 +43,14 @@ _COLOURS = [plotting.SERIES[i] for i in (0, 1, 2, 4, 5)]
 _PUBLISHED: dict[str, Any] = {"fmt": "s", "ms": 4.5, "capsize": 2.5, "lw": 1.2}
 _VALID: dict[str, Any] = {"marker": "^", "ms": 4.5, "ls": "none", "alpha": 0.5}
 _THEORETICAL: dict[str, Any] = {"color": "0.5", "ls": "--", "lw": 1.2}
+_CIRCLES: dict[str, Any] = plotting.STATED | {"zorder": 5, "label": "_stated by the paper"}
+"""Stated values; for its underscore the label is in no panel's own legend."""
 
 
 def _by_epsilon(
     ax: Any, estimates: pd.DataFrame, audits: pd.DataFrame, factor: str, label: Callable[..., str],
     colours: dict[Any, str],
-) -> pd.DataFrame:  # fmt: skip
+) -> None:  # fmt: skip
     """Empirical against theoretical epsilon, a series per level of a factor; the stated ones."""
     name, task = audits[["figure", "task"]].iloc[0]
     epsilons = sorted(audits["epsilon"].unique())
@@ -59,7 +61,7 @@ def _by_epsilon(
         ax.fill_between(around, row.low, row.high, color="0.9", lw=0, zorder=0)
     for epsilon, place in places.items():
         ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
-    levels, overlaid = sorted(audits[factor].unique()), []
+    levels = sorted(audits[factor].unique())
     rows = select(estimates, figure=name, quantity="epsilon", task=task, **{factor: levels})
     rows = rows[rows["records"].isin(set(audits["records"]))]
     rows = rows.assign(x=rows["epsilon"], series=rows[factor].astype(str) + ", " + rows["method"])
@@ -72,8 +74,7 @@ def _by_epsilon(
     for j, level in enumerate(levels):
         shift = _WIDTH * (2 * j / (len(series) - 1) - 0.5)
         values = _alike(stated(name, task, "mean", **{factor: level, "epsilon": epsilons}), audits)
-        ax.plot(places[values["epsilon"]] + shift, values["value"], zorder=5, **plotting.STATED)
-        overlaid.append(values)
+        ax.plot(places[values["epsilon"]] + shift, values["value"], **_CIRCLES)
     if len(epsilons) == 1:
         # One place a level, named on the axis, in place of a legend.
         middle = _WIDTH / (len(series) - 1)
@@ -88,7 +89,6 @@ def _by_epsilon(
     if len(epsilons) > 1:
         # Framed, for its markers look like those of the panel.
         ax.legend(loc="best", frameon=True, edgecolor="0.85", framealpha=1)
-    return pd.concat(overlaid)
 
 
 _HELD: dict[str, dict[str, Any]] = {
@@ -121,37 +121,30 @@ def _expected(estimates: pd.DataFrame, tasks: Iterable[str], factor: str) -> lis
 
 
 def _expected_by(
-    ax: Any, rows: pd.DataFrame, name: str, factor: str, label: Callable[..., str] = str,
-    colours: dict[Any, str] | None = None,
-) -> int:  # fmt: skip
-    """Expected audits by epsilon, a series per level of a factor, or by epochs alone.
-
-    Returns how many stated values are drawn.
-    """
-    task, circles = rows["task"].iloc[0], 0
-    x = "epochs" if colours is None else "epsilon"
+    ax: Any, rows: pd.DataFrame, name: str, x: str, factor: str, colours: dict[Any, str],
+    label: Callable[..., str] | None = None,
+) -> None:  # fmt: skip
+    """Expected audits by epsilon or epochs x, a series per level of a factor; the stated ones."""
+    task = rows["task"].iloc[0]
     places = pd.Series({at: float(i) for i, at in enumerate(sorted(rows[x].unique()))})
     for at, place in places.items():
         epsilon = at if x == "epsilon" else rows["epsilon"].iloc[0]
         ax.plot([place - 0.42, place + 0.42], [epsilon] * 2, **_THEORETICAL)
-    series = sorted(rows[factor].unique()) if colours else [None]
+    series = sorted(rows[factor].unique())
     width = _WIDTH / len(series)
     for j, level in enumerate(series):
-        held = {factor: level} if colours else {"epsilon": rows["epsilon"].iloc[0]}
+        held, colour = {factor: level}, colours[level]
         part = select(rows, **held).sort_values(x)
-        colour = colours[level] if colours else plotting.OBSERVED
         shift = (j - (len(series) - 1) / 2) * width
         one, two = (select(part, method=method) for method in (PUBLISHED, "two-sided"))
         ends = np.abs([one["value"] - one["low"], one["high"] - one["value"]])
-        own = {"color": colour, "label": label(level) if colours else None}
+        own = {"color": colour, "label": label(level) if label else None}
         ax.errorbar(places[one[x]] + shift, one["value"], np.nan_to_num(ends), **_PUBLISHED | own)
         ax.plot(
             places[two[x]] + shift + width / 4, two["value"], "D", ms=3.5, color=colour, mfc="w"
         )
-        values = stated(name, task, "mean", **held, **{x: list(places.index)})
-        values = _alike(values, part)
-        circles += len(values)
-        ax.plot(places[values[x]] + shift, values["value"], zorder=5, **plotting.STATED)
+        values = _alike(stated(name, task, "mean", **held, **{x: list(places.index)}), part)
+        ax.plot(places[values[x]] + shift, values["value"], **_CIRCLES)
     ax.set_xticks(places, [f"{at:g}" for at in places.index])
     names = {"epochs": "epochs of pre-training", "epsilon": "theoretical $\\varepsilon$"}
     ax.set(xlim=(-0.55, len(places) - 0.45), xlabel=names[x])
@@ -160,9 +153,8 @@ def _expected_by(
     starts = f"{few} to {most} starts" if few < most else f"{few} start{'s' if few > 1 else ''}"
     records = "" if factor == "records" else f", n = {rows['records'].iloc[0]:,.0f}"
     ax.set_title(f"{title(task)}{records}, expected audits\n{starts} a point")
-    if colours:
+    if label:
         ax.legend(loc="upper left", frameon=True, edgecolor="0.85", framealpha=1)
-    return circles
 
 
 def _alike(values: pd.DataFrame, audits: pd.DataFrame) -> pd.DataFrame:
@@ -170,7 +162,7 @@ def _alike(values: pd.DataFrame, audits: pd.DataFrame) -> pd.DataFrame:
     return values[values["records"].isin(set(audits["records"]))]
 
 
-def _explain(drawn: Any, circles: bool, expected: bool = False) -> Any:
+def _explain(drawn: Any, expected: bool = False) -> Any:
     """The figure with one legend for what all panels share."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -185,7 +177,8 @@ def _explain(drawn: Any, circles: bool, expected: bool = False) -> Any:
     if expected:
         lines.append(("expected: mean of five, with 90 % of such means", small | {"marker": "s"}))
         lines.append(("expected, two-sided intervals", small | {"marker": "D", "mfc": "w"}))
-    if circles:
+    every = (line for ax in drawn.axes for line in ax.lines)
+    if any(one.get_label() == _CIRCLES["label"] and len(one.get_xdata()) for one in every):
         lines.append(("stated by the paper", plotting.STATED))
     handles = [Line2D([], [], **own) if own else Patch(color="0.9") for _, own in lines]
     columns = 3 if drawn.get_figwidth() > 6 else 2
@@ -238,16 +231,16 @@ def _panels(
     def draw(estimates: pd.DataFrame) -> Any:
         every = planned(estimates, name)
         by = ["task"] if factor == "records" else ["task", "records"]
-        parts, circles = [part for _, part in every.groupby(by, sort=False)], 0
+        parts = [part for _, part in every.groupby(by, sort=False)]
         told = _expected(estimates, every["task"], factor)
         drawn, axes = _laid_out(len(told) + len(parts))
         colours = plotting.colors(pd.concat([every, *told])[factor], _COLOURS)
         for ax, points in zip(axes, told, strict=False):
-            circles += _expected_by(ax, points, name, factor, label, colours)
+            _expected_by(ax, points, name, "epsilon", factor, colours, label)
         for ax, audits in zip(axes[len(told) :], parts, strict=True):
-            circles += len(_by_epsilon(ax, estimates, audits, factor, label, colours))
+            _by_epsilon(ax, estimates, audits, factor, label, colours)
             _title(ax, audits, f"2 x {int(audits['models'].max())} models")
-        return _explain(drawn, circles > 0, len(told) > 0)
+        return _explain(drawn, len(told) > 0)
 
     return draw
 
@@ -273,24 +266,18 @@ def figure2(estimates: pd.DataFrame) -> Any:
     every = planned(estimates, "figure2")
     parts, told = groups(every, *EPOCHS), _expected(estimates, every["task"], "epochs")
     drawn, axes = _laid_out(len(told) + len(parts))
-    circles = 0
     for ax, (levels, audits) in zip(axes[len(told) :], parts, strict=True):
-        circles += _by_epochs(ax, estimates, levels)
+        _by_epochs(ax, estimates, levels)
         where = f"theoretical $\\varepsilon$ = {levels['epsilon']:g}"
         _title(ax, audits, where, *_own(levels, every))
     for ax, points in zip(axes, told, strict=False):
-        circles += _expected_by(ax, points, "figure2", "epochs")
-    return _explain(drawn, circles > 0, len(told) > 0)
+        colours = dict.fromkeys(points["epsilon"], plotting.OBSERVED)
+        _expected_by(ax, points, "figure2", "epochs", "epsilon", colours)
+    return _explain(drawn, len(told) > 0)
 
 
-def _stated_by_epochs(levels: dict[str, Any], quantity: str) -> pd.DataFrame:
-    same = {name: levels[name] for name in ("epsilon", "clipping_norm")}
-    return stated("figure2", levels["task"], quantity, **same)
-
-
-def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
-    """Empirical epsilon and gradient norm by epochs; returns how many stated values are drawn."""
-    circles = 0
+def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> None:
+    """Empirical epsilon and gradient norm by epochs; the stated ones."""
     found, valid, norms = (
         summary(estimates, "figure2", *what, **levels).sort_values("epochs")
         for what in (("epsilon", PUBLISHED), ("epsilon", "valid"), ("gradient_norm", "mean"))
@@ -321,17 +308,15 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> int:
     )  # fmt: skip
     right.legend(loc="lower left", frameon=True, edgecolor="0.85", framealpha=1)
     for axis, quantity in ((ax, "mean"), (right, "gradient_norm")):
-        values = _stated_by_epochs(levels, quantity)
+        values = stated("figure2", quantity=quantity, **same)
         there = [*found["records"], *(more["records"] if axis is right else [])]
         values = values[values["records"].isin(there)]
-        circles += len(values)
         own = {"mec": plotting.PUBLISHED} if axis is right else {}
-        axis.plot(values["epochs"], values["value"], zorder=5, **plotting.STATED | own)
+        axis.plot(values["epochs"], values["value"], **_CIRCLES | own)
     ax.set(xlabel="epochs of pre-training", ylim=(0, 1.08 * epsilon))
     ax.set_ylabel("empirical $\\varepsilon$ (squares, triangles)", color=plotting.OBSERVED)
     right.set_ylim(0, 1.08 * max([1.0, *norms["mean"]]))
     right.set_ylabel("mean norm of clipped gradients (orange)", color=plotting.PUBLISHED)
-    return circles
 
 
 figure3 = _panels(
@@ -400,7 +385,6 @@ def figure6(estimates: pd.DataFrame) -> Any:
 def figure7(estimates: pd.DataFrame) -> Any:
     audits = planned(estimates, "figure7")
     drawn, axes = plotting.panels(2, height=4.4, sharey=True)
-    circles = 0
     for ax, factor, fixed, label in (
         (axes[0], "clipping_norm", "records", "C = {:g}"),
         (axes[1], "records", "clipping_norm", "n = {:,.0f}"),
@@ -411,8 +395,8 @@ def figure7(estimates: pd.DataFrame) -> Any:
         held = pd.concat([select(estimates, figure="figure7", **level), ideal(estimates)])
         shown = select(audits, **level)
         colours = plotting.colors(shown[factor], _COLOURS)
-        circles += len(_by_epsilon(ax, held, shown, factor, label.format, colours))
+        _by_epsilon(ax, held, shown, factor, label.format, colours)
         words = [f"C = {other:g}"] if fixed == "clipping_norm" else []
         _title(ax, shown, *words, f"2 x {int(shown['models'].max())} models")
     axes[0].set_ylabel("empirical $\\varepsilon$")
-    return _explain(drawn, circles > 0)
+    return _explain(drawn)

@@ -19,11 +19,7 @@ MECHANISM = [name for name in AUDIT if name != "planned"]
 
 
 def summary(
-    estimates: pd.DataFrame,
-    figure: str,
-    quantity: str = "epsilon",
-    method: str = PUBLISHED,
-    **levels: object,
+    estimates: pd.DataFrame, figure: str, quantity: str, method: str, **levels: object
 ) -> pd.DataFrame:
     """Mean, sd, maximum and number n over the repeats of each audit that a figure shows."""
     rows = select(estimates, figure=figure, quantity=quantity, method=method, **levels)

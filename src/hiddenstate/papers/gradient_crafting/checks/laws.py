@@ -29,25 +29,25 @@ from hiddenstate.pipeline.family import Found, Lacking, check, needed
 INSERTIONS = 250
 
 
-def _last(
-    estimates: pd.DataFrame, method: str, threshold: str = "midpoint"
-) -> dict[tuple[float, int], float]:
-    """Exact laws of section 6 at the last step, by epsilon and batch size, if of 25 steps."""
+def _last(estimates: pd.DataFrame, method: str, threshold: str = "midpoint") -> pd.DataFrame:
+    """Exact laws of section 6 at the last step, if of 25 steps, with their share of epsilon."""
     rows = needed(select(estimates, part="single", quantity="epsilon", kind="exact"))
     rows = select(rows, method=method, threshold=threshold, steps=25)
     rows = needed(rows[rows["x"] == rows["steps"]])
-    return {
-        (float(e), int(b)): float(v)
-        for e, b, v in zip(rows["epsilon"], rows["batch_size"], rows["value"], strict=True)
-    }
+    return rows.assign(share=rows["value"] / rows["epsilon"])
 
 
-def _large(found: dict[tuple[float, int], float]) -> int:
+def _large(found: pd.DataFrame) -> int:
     """The largest batch size; small ones alone tell nothing of large ones."""
-    size = max((b for _, b in found), default=0)
+    size = int(found["batch_size"].max())
     if size < 128:
         raise Lacking
     return size
+
+
+def _shares(found: pd.DataFrame, size: int) -> pd.Series:
+    """Shares of epsilon with batches of this size, by epsilon."""
+    return needed(select(found, batch_size=size).set_index("epsilon")["share"])
 
 
 @check
@@ -55,17 +55,15 @@ def landscape_only(estimates: pd.DataFrame) -> Found:
     """Insertions in some steps are tight in Section 6 with large batches, not on the network."""
     found = _last(estimates, "Gaussian-DP reading")
     size = _large(found)
-    least = min(value / e for (e, b), value in found.items() if b == size)
-    one = min(value / e for (e, b), value in found.items() if b == 1)
     yield Within(
         f"least epsilon over the nominal one, adversarial landscape, B = {size}",
-        least,
+        _shares(found, size).min(),
         low=TIGHT,
         reason="matches: nine tenths at least",
     )
     yield Within(
         "least epsilon over the nominal one, adversarial landscape, B = 1",
-        one,
+        _shares(found, 1).min(),
         high=TIGHT,
         reason="a large batch is needed",
     )
@@ -84,29 +82,23 @@ def implication2(estimates: pd.DataFrame) -> Found:
     """With the largest batches the landscape's epsilon is the nominal one, by Gaussian DP."""
     found = _last(estimates, "Gaussian-DP reading")
     size = _large(found)
-    least = min(value / e for (e, b), value in found.items() if b == size)
-    mus = select(estimates, part="single", quantity="epsilon", kind="exact")
-    mus = mus.groupby("epsilon")["mu"].first()
-    large = [value / e for (e, b), value in found.items() if b and b * mus[e] >= 2]
+    large = found.loc[found["batch_size"] * found["mu"] >= 2, "share"]
     yield Within(
         f"least epsilon over the nominal one, B = {size}",
-        least,
+        _shares(found, size).min(),
         low=0.999,
         reason="tight, in the limit of large B / sigma",
     )
-    return f"At least {min(large):.4f} wherever B / sigma is 2 or more ({len(large)} settings)."
+    return f"At least {large.min():.4f} wherever B / sigma is 2 or more ({len(large)} settings)."
 
 
 @check
 def implication3(estimates: pd.DataFrame) -> Found:
     """With batches of one record some amplification is left where sigma is large."""
-    found = _last(estimates, "Gaussian-DP reading")
-    ratios = {e: value / e for (e, b), value in found.items() if b == 1}
-    if not ratios:
-        raise Lacking
+    ratios = _shares(_last(estimates, "Gaussian-DP reading"), 1)
     yield Within(
         "least epsilon over the nominal one, B = 1",
-        min(ratios.values()),
+        ratios.min(),
         high=TIGHT,
         reason="amplification: less than nine tenths",
     )
@@ -117,9 +109,8 @@ def implication3(estimates: pd.DataFrame) -> Found:
 def monotone(estimates: pd.DataFrame) -> Found:
     """The ratio ascends in the batch size and in epsilon, and is 1 where both are large."""
     found = _last(estimates, "Gaussian-DP reading")
-    cells = [(e, b, v / e) for (e, b), v in found.items() if b]
-    table = pd.DataFrame(cells, columns=["epsilon", "size", "ratio"])
-    square = table.pivot(index="epsilon", columns="size", values="ratio").to_numpy()
+    found = found[found["batch_size"] > 0]
+    square = found.pivot(index="epsilon", columns="batch_size", values="share").to_numpy()
     if min(square.shape) < 2:
         raise Lacking
     least = min(np.diff(square, axis=0).min(), np.diff(square, axis=1).min())
@@ -163,19 +154,19 @@ def gaussian(estimates: pd.DataFrame) -> Found:
 def heat_map(estimates: pd.DataFrame) -> Found:
     """The Gaussian-DP reading of section 6, every number of the reference."""
     found = _last(as_stated(estimates), "Gaussian-DP reading")
-    return _table("ratios", stated.RATIOS, {(e, b): value / e for (e, b), value in found.items()})
+    return _table("ratios", stated.RATIOS, found.set_index(["epsilon", "batch_size"])["share"])
 
 
 Numbers = Mapping[Any, Mapping[int, float]]
 
 
-def _off(numbers: Numbers, found: Mapping[Any, float]) -> list[float]:
+def _off(numbers: Numbers, found: pd.Series) -> list[float]:
     """Distances of what was found from the reference's numbers."""
     pairs = ((a, b) for a, line in numbers.items() for b in line if (a, b) in found)
     return [abs(found[a, b] - numbers[a][b]) for a, b in pairs]
 
 
-def _table(what: str, numbers: Numbers, found: Mapping[Any, float]) -> Found:
+def _table(what: str, numbers: Numbers, found: pd.Series) -> Found:
     gaps = _off(numbers, found)
     if not gaps:
         raise Lacking
@@ -189,8 +180,7 @@ def evolution(estimates: pd.DataFrame) -> Found:
     """The Gaussian-DP reading over the steps at epsilon 4, every number of the reference."""
     rows = needed(select(as_stated(estimates), part="single", quantity="epsilon", kind="exact"))
     rows = select(rows, method="Gaussian-DP reading", threshold="midpoint", epsilon=4.0)
-    values = rows.set_index(["batch_size", "x"])["value"]
-    return _table("values", stated.EVOLUTION, values.to_dict())
+    return _table("values", stated.EVOLUTION, rows.set_index(["batch_size", "x"])["value"])
 
 
 @check
@@ -219,22 +209,16 @@ def exact(estimates: pd.DataFrame) -> Found:
     """The same landscape's exact epsilon is 23 to 29 % of the nominal one."""
     found = _last(as_stated(estimates), "exact")
     large = _large(found)
-    pairs = [
-        (e, found[e, large], value) for e, value in stated.EXACT.items() if (e, large) in found
-    ]
-    if not pairs:
-        raise Lacking
-    ratios = [value / e for e, value, _ in pairs]
-    gap = max(abs(value - known) for _, value, known in pairs)
-    yield Within("least share", min(ratios), 0.225, 0.295, reason="23 to 29 %, rounded")
-    yield Within("largest share", max(ratios), 0.225, 0.295, reason="23 to 29 %, rounded")
+    found = needed(select(found, batch_size=large, epsilon=[*stated.EXACT]))
+    for what, share in (("least", found["share"].min()), ("largest", found["share"].max())):
+        yield Within(f"{what} share", share, 0.225, 0.295, reason="23 to 29 %, rounded")
     yield Within(
         "largest difference from the reference",
-        gap,
+        (found["value"] - found["epsilon"].map(stated.EXACT)).abs().max(),
         high=0.005,
         reason="its digits, two at epsilon 12",
     )
-    return f"B = {large}, {len(pairs)} epsilons."
+    return f"B = {large}, {len(found)} epsilons."
 
 
 @check
@@ -242,9 +226,9 @@ def best_landscape(estimates: pd.DataFrame) -> Found:
     """With the threshold at h* the exact epsilon is the nominal one for large batches."""
     found = _last(as_stated(estimates), "exact", "h*")
     large = _large(found)
-    shares = {(e, b): value / e for (e, b), value in found.items()}
-    ratios = [share for (_, b), share in shares.items() if b == large]
-    yield Within(f"least ratio, B = {large}", min(ratios), low=0.999, reason="equal")
+    ratios = _shares(found, large)
+    yield Within(f"least ratio, B = {large}", ratios.min(), low=0.999, reason="equal")
+    shares = found.set_index(["epsilon", "batch_size"])["share"]
     if gaps := _off(stated.EXACT_AT_BEST, shares):
         what = "largest difference from the reference"
         yield Within(what, max(gaps), high=6e-4, reason="three decimals, rounded")

@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pandas as pd
 
-from hiddenstate.accounting import gaussian
 from hiddenstate.auditing.replication import AUDITS, Law
+from hiddenstate.papers.worst_case_init.checks.shared import law
 from hiddenstate.papers.worst_case_init.stated import (
     EPSILONS,
     LAST_LAYER,
@@ -26,8 +26,7 @@ MANY = 20_000
 
 def _law(estimates: pd.DataFrame, task: str, epsilon: float) -> Law:
     """The law of the paper's audits, at the delta of ours."""
-    delta = float(needed(ideal(estimates))["delta"].iloc[0])
-    return Law(MODELS[task], delta, gaussian.mu(epsilon, delta))
+    return law(MODELS[task], epsilon, float(needed(ideal(estimates))["delta"].iloc[0]))
 
 
 @check

@@ -31,14 +31,6 @@ NOT_SIGNIFICANT = 7.41 - 6.48
 """The largest difference in epsilon at 10 that it calls not significant: MNIST's by records."""
 
 
-def _one(estimates: pd.DataFrame, figure: str, quantity: str = "epsilon", **levels: Any) -> Any:
-    """The values of the only audit of these levels; its absence leaves a claim not judged."""
-    found = audits_of(estimates, figure, quantity, **levels)
-    if len(found) != 1:
-        raise Lacking
-    return found[0][1]
-
-
 @check
 def ordering(estimates: pd.DataFrame) -> Found:
     """With all records scores are further apart in the worst case, at epsilon 4 and 10."""
@@ -180,8 +172,10 @@ def records(estimates: pd.DataFrame) -> Found:
         ends = []
         for at, _ in (line[0], line[-1]):
             same = at[["task", "records", "epsilon"]]
-            values = _one(estimates, "figure3", "separation", **same)
-            ends.append((at, mean_separation(at, values)))
+            found = audits_of(estimates, "figure3", "separation", **same)
+            if len(found) != 1:
+                raise Lacking
+            ends.append((at, mean_separation(at, found[0][1])))
         yield _tighter(task, *ends)
         notes.append(f"{task}: {_listed(line)}")
     return "; ".join(notes) + "."

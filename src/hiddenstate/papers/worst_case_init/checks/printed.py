@@ -11,29 +11,30 @@ from hiddenstate.papers.worst_case_init.stated import STATED, stated
 from hiddenstate.papers.worst_case_init.summaries import either
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Estimate, Open, Stated, mean
-from hiddenstate.pipeline.family import Found, Lacking, check
+from hiddenstate.pipeline.family import Check, Found, Lacking, check
 
 
 def _printed(
     estimates: pd.DataFrame,
     figure: str,
     task: str,
-    rivals: dict[tuple[str, float], float],
+    rivals: dict[tuple[str, float], float] | None = None,
     quantity: str = "mean",
     printed: str = "",
-    measured: str = "epsilon",
 ) -> Found:
     """Every number that the paper prints for a figure and task, one by one, where audits are there.
 
-    ``printed`` is where it stands, if not beside the figure; ``measured`` what it is a number of.
-    ``rivals`` has, by case and epsilon, the nearest number that the paper tells one from.
+    ``quantity`` is the mean or maximum of five epsilons, as the paper says of all of its numbers,
+    or what else is printed. ``printed`` is where it stands, if not beside the figure. ``rivals``
+    has, by case and epsilon, the nearest number that the paper tells one from, if not those of
+    the other case.
     """
     factors, values = _numbers(printed or figure, task, quantity)
+    rivals = _other_case(figure, task, quantity) if rivals is None else rivals
     varies = [name for name in factors if name not in ("task", "epsilon", "clipping_norm")]
     there = 0
+    measured = "epsilon" if quantity in ("mean", "maximum") else quantity
     what = "" if measured == "epsilon" else f"{measured.replace('_', ' ')} at "
-    # Of five audits, as the paper says of all of its numbers.
-    statistic = "maximum" if quantity == "maximum" else "mean"
     told = foretold(estimates, task=task) if measured == "epsilon" else []
     by_expected = set()
     for at, found in [*told, *audits_of(estimates, figure, measured)]:
@@ -54,7 +55,7 @@ def _printed(
                 "number": number,
                 "rounding": 0.005,
             }
-            common |= {"rival": rival, "statistic": statistic}
+            common |= {"rival": rival, "statistic": quantity}
             if isinstance(found, Estimate):
                 by_expected.add(same)
                 yield Foretold(separation=found, scatter=float(at["scatter"]), **common)
@@ -96,24 +97,19 @@ def _numbers(
 
 
 @cache
-def _rivals(
-    figure: str, task: str, *cases: str, quantity: str = "mean", least: float = 4.0
-) -> dict[tuple[str, float], float]:
+def _other_case(figure: str, task: str, quantity: str) -> dict[tuple[str, float], float]:
     """Each case's rival is the other case's number, where the paper tells the two apart."""
     found: dict[tuple[str, float], float] = {}
-    for case, other in zip(cases, reversed(cases), strict=True):
+    # Below 4 the paper itself calls the epsilons of the cases indistinguishable for want of models.
+    least = 4 if quantity == "mean" else 0
+    for case, other in (("worst", "average"), ("average", "worst")):
         values = stated(figure, task, quantity, case=other).set_index("epsilon")["value"]
-        # Below 4 the paper itself calls the cases indistinguishable for want of models.
         found |= {(case, e): v for e, v in values.items() if e >= least}
     return found
 
 
-def _figure1(estimates: pd.DataFrame, task: str) -> Found:
-    return _printed(estimates, "figure1", task, _rivals("figure1", task, "worst", "average"))
-
-
-figure1_mnist = check(_figure1, task="mnist")
-figure1_cifar10 = check(_figure1, task="cifar10")
+figure1_mnist = check(_printed, figure="figure1", task="mnist")
+figure1_cifar10 = check(_printed, figure="figure1", task="cifar10")
 
 
 @check
@@ -139,33 +135,32 @@ def figure5(estimates: pd.DataFrame) -> Found:
     return _printed(estimates, "figure5", "cifar10_last_layer", rivals)
 
 
-def _maxima(estimates: pd.DataFrame, figure: str, task: str, rival: float) -> Found:
+def _maxima(figure: str, task: str, rival: float) -> Check:
     """The largest of five epsilons in the worst case."""
-    return _printed(estimates, figure, task, {("worst", 10.0): rival}, "maximum")
+    rivals = {("worst", 10.0): rival}
+    return check(_printed, figure=figure, task=task, rivals=rivals, quantity="maximum")
 
 
-maxima_mnist = check(_maxima, figure="figure1", task="mnist", rival=3.41)
-maxima_cifar10 = check(_maxima, figure="figure1", task="cifar10", rival=0.69)
-maxima_last_layer = check(_maxima, figure="figure5", task="cifar10_last_layer", rival=8.30)
+maxima_mnist = _maxima("figure1", "mnist", 3.41)
+maxima_cifar10 = _maxima("figure1", "cifar10", 0.69)
+maxima_last_layer = _maxima("figure5", "cifar10_last_layer", 8.30)
 
 
 def norms(estimates: pd.DataFrame) -> Found:
     """The mean norm of all records' clipped gradients without and after pre-training."""
     rivals = {("average", 10.0): 0.51, ("worst", 10.0): 1.00}
     figure, norm = either(estimates, "figure2_norms", "figure2"), "gradient_norm"
-    return _printed(estimates, figure, "mnist", rivals, norm, "figure2", measured=norm)
+    return _printed(estimates, figure, "mnist", rivals, norm, "figure2")
 
 
 @check
 def accuracy_cifar10(estimates: pd.DataFrame) -> Found:
     """CIFAR-10's accuracies of Table 1; the first two are told apart, the rest are near."""
     rivals = {("average", 1.0): 0.512, ("average", 2.0): 0.460}
-    return _printed(estimates, "figure1", "cifar10", rivals, "accuracy", measured="accuracy")
+    return _printed(estimates, "figure1", "cifar10", rivals, "accuracy")
 
 
 @check
 def accuracy_last_layer(estimates: pd.DataFrame) -> Found:
     """Accuracies of last layers in both cases; the rival of each is the other."""
-    task = "cifar10_last_layer"
-    rivals = _rivals("figure5", task, "worst", "average", quantity="accuracy", least=0)
-    return _printed(estimates, "figure5", task, rivals, "accuracy", measured="accuracy")
+    return _printed(estimates, "figure5", "cifar10_last_layer", quantity="accuracy")
