@@ -82,7 +82,7 @@ def implication2(estimates: pd.DataFrame) -> Found:
     """With the largest batches the landscape's epsilon is the nominal one, by Gaussian DP."""
     found = _last(estimates, "Gaussian-DP reading")
     size = _large(found)
-    large = found.loc[found["batch_size"] * found["mu"] >= 2, "share"]
+    large = needed(found[found["batch_size"] * found["mu"] >= 2])["share"]
     yield Within(
         f"least epsilon over the nominal one, B = {size}",
         _shares(found, size).min(),
