@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import check_pictures, status
 from hiddenstate.commands.printing import print_json, records
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import counted, shown
 
 if TYPE_CHECKING:
@@ -157,10 +157,8 @@ def _known_null(
 
     name, *numbers = options.null_law
     law = getattr(stats, name, None)
-    if not isinstance(law, stats.rv_continuous):
-        raise InputError(
-            f"--null-law: got {name!r}; expected a continuous law of scipy.stats, such as norm"
-        )
+    continuous = isinstance(law, stats.rv_continuous)
+    expect(continuous, "--null-law", name, "a continuous law of scipy.stats, such as norm")
     try:
         given = [float(number) for number in numbers]
         with np.errstate(all="ignore"):
