@@ -1,7 +1,6 @@
 """``hiddenstate audit``: what scores of your own prove, and whether they refute a claim."""
 
 import argparse
-import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -152,11 +151,11 @@ def _known_null(
     import pandas as pd
     from scipy import stats
 
-    from hiddenstate.auditing import ApproxDP, GaussianDP, known_null_bound
-    from hiddenstate.auditing.other_way import OtherWayWarning, known_other_way
+    from hiddenstate.auditing import ApproxDP, GaussianDP, known_null_bound, report
+    from hiddenstate.auditing.other_way import known_other_way
 
     name, *numbers = options.null_law
-    law = getattr(stats, name, None)
+    law: Any = getattr(stats, name, None)
     continuous = isinstance(law, stats.rv_continuous)
     expect(continuous, "--null-law", name, "a continuous law of scipy.stats, such as norm")
     try:
@@ -172,8 +171,7 @@ def _known_null(
         raise InputError(
             "--null-law: prints bounds alone; leave out the claim, --looks and --figure"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OtherWayWarning)
+    with report.told_by_the_verdict():
         bounds = [
             known_null_bound(into, frozen.sf, hypotheses, confidence=options.confidence)
             for hypotheses in (ApproxDP(options.delta), GaussianDP())
