@@ -270,7 +270,7 @@ def bounds(
     if threshold is not None:
         kinds: tuple[Interval, ...] = ("clopper-pearson", "jeffreys", "joint-beta")
         rules += [Fixed(threshold, kind) for kind in kinds]
-    with _told_by_the_verdict():
+    with told_by_the_verdict():
         found: list[LowerBound] = [
             lower_bound(into, out, hypotheses, rule, confidence=confidence)
             for hypotheses in every
@@ -292,7 +292,7 @@ def averaged(coins: Coins, area: float | None) -> Averaged:
 
 
 @contextmanager
-def _told_by_the_verdict() -> Iterator[None]:
+def told_by_the_verdict() -> Iterator[None]:
     """No warning of scores that point the other way, where a verdict or an exit status says it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", OtherWayWarning)
@@ -328,12 +328,7 @@ class Judgement:
     reach: Reach | None
 
     def __str__(self) -> str:
-        verdict = {
-            "refuted": "REFUTED",
-            "consistent": "consistent with the scores",
-            "other way": "no verdict, since the scores point the other way",
-        }[self.decision]
-        told = f"{self.claim}: {verdict}, p-value at most {shown(self.p_value, 'upper', 2)}"
+        told = verdict_in_words(self.claim, self.decision, self.p_value)
         if self.decision != "other way":
             told += f"\n{bound_in_words(self.bound)}." + (f" {self.reach}." if self.reach else "")
         return told
@@ -392,7 +387,7 @@ def bound(
     hypotheses = claim.hypotheses
     if claim.mechanism is not None:
         hypotheses = composed(claim.value * np.array(SIGMAS), *claim.mechanism)
-    with _told_by_the_verdict():
+    with told_by_the_verdict():
         return lower_bound(in_scores, out_scores, hypotheses, rule, confidence=confidence)
 
 
@@ -412,6 +407,16 @@ def campaign_bounds(path: Path, claim: Claim, confidence: float) -> dict[str, Lo
         str(name): replace(bound(*worlds(part), claim, rule, share), confidence=confidence)
         for name, part in parts.items()
     }
+
+
+def verdict_in_words(claim: str, decision: Decision, p_value: float, judged: str = "scores") -> str:
+    """The verdict on a claim; ``judged`` names what it is consistent with."""
+    verdict = {
+        "refuted": "REFUTED",
+        "consistent": f"consistent with the {judged}",
+        "other way": "no verdict, since the scores point the other way",
+    }[decision]
+    return f"{claim}: {verdict}, p-value at most {shown(p_value, 'upper', 2)}"
 
 
 READ = {"likelihood": "all iterates", "last iterate": "the last iterate"}
@@ -470,7 +475,7 @@ def draw(
     ax.plot(fpr, fnr, lw=0.9, ls=":", **own)
     rates = np.concatenate((np.logspace(-6, -2, 100), np.linspace(0.01, 1, 300)))
     audit = (in_scores, out_scores), averaged(coins, area)
-    with _told_by_the_verdict():
+    with told_by_the_verdict():
         epsilon, mu = (
             lower_bound(*audit[0], claims, audit[1], confidence=confidence).value
             for claims in (ApproxDP(delta), GaussianDP())

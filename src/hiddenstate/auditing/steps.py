@@ -23,6 +23,7 @@ from scipy.special import logsumexp, ndtr, ndtri
 
 from hiddenstate.accounting import roots
 from hiddenstate.auditing.curve import check_confidence
+from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import shown
 from hiddenstate.streams import stream
@@ -101,13 +102,11 @@ class StepAudit:
             shares = np.add.reduceat(coins < _right(sigma), starts, axis=1) / made
             return float(np.mean([_log_wealth(row, right).max() >= needed for row in shares]))
 
+        def often(hundredth: int) -> bool:
+            return found(noise_multiplier * (hundredth + 1) / 100) >= power
+
         # More noise is found less often, so the largest that is found can be bisected.
-        low, high = 0, 100
-        while len(made) and high - low > 1:
-            middle = (low + high) // 2
-            often = found(noise_multiplier * middle / 100) >= power
-            low, high = (middle, high) if often else (low, middle)
-        return noise_multiplier * low / 100
+        return noise_multiplier * (1 + last_true(often, 99) if len(made) else 0) / 100
 
 
 def _right(noise_multiplier: float) -> float:

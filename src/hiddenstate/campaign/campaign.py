@@ -37,7 +37,7 @@ from hiddenstate.campaign.trainings import (
     TrainingFunction,
 )
 from hiddenstate.campaign.workers import Crew, Result, Task
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 from hiddenstate.files import alone, atomic
 from hiddenstate.pipeline import scores
 from hiddenstate.streams import key
@@ -86,12 +86,9 @@ def run(
     judged as one audit, each at its share of the level. What the training prints goes to
     ``log.txt`` in ``out``.
     """
-    if isinstance(workers, bool) or workers < 1:
-        raise InputError(f"workers: got {workers}; expected at least 1")
-    if retries < 0:
-        raise InputError(f"retries: got {retries}; expected at least 0")
-    if timeout is not None and not timeout > 0:
-        raise InputError(f"timeout: got {timeout}; expected seconds above 0")
+    expect(not isinstance(workers, bool) and workers >= 1, "workers", workers, "at least 1")
+    expect(retries >= 0, "retries", retries, "at least 0")
+    expect(timeout is None or timeout > 0, "timeout", timeout, "seconds above 0")
     looks = _looks(test)
     loadable = training if isinstance(training, Training) else Function(training)
     tasks = _tasks(seed, looks[-1])
@@ -107,13 +104,8 @@ def run(
         if missing and verdict.decision == "continue":
             crew = Crew(loadable, workers, store.directory / "log.txt", timeout)
             attempts: dict[Task, int] = {}
-            shown = {
-                "total": len(tasks),
-                "initial": taken,
-                "unit": "model",
-                "disable": not progress,
-            }
-            with crew.employed(), tqdm(**shown) as bar:
+            bar = tqdm(total=len(tasks), initial=taken, unit="model", disable=not progress)
+            with crew.employed(), bar:
                 while verdict.decision == "continue":
                     for result in map(store.named, crew.work(missing)):
                         if result.error is None:

@@ -14,11 +14,12 @@ import resource
 import statistics
 import sys
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -78,16 +79,14 @@ class Observed:
 
     def load(self) -> TrainingFunction:
         """The function, which writes a line of notes after each run."""
-        train, runs = self.training.load(), Counter[str]()
+        train, before = self.training.load(), count()
 
         def observed(world: str, seed: int) -> float | Mapping[str, float]:
-            runs["all"] += 1
             start = time.perf_counter()
             # The first run in a process shows it as it is, and imports what is to be observed.
             with ExitStack() as stack:
-                seen = stack.enter_context(observing()) if runs["all"] > 1 else None
-                looked = self.inspect and seen is not None and world == "out"
-                inside = None
+                seen = stack.enter_context(observing()) if next(before) else None
+                inside, looked = None, seen is not None and world == "out"
                 if looked and self.inspect and "opacus" in sys.modules:
                     inside = stack.enter_context(self.inspect())
                 score = train(world, seed)
@@ -380,16 +379,8 @@ def _observe_torch(seen: dict[str, Any], stack: ExitStack) -> None:
 def _observe_opacus(seen: dict[str, Any], stack: ExitStack) -> None:
     from opacus.optimizers import DPOptimizer
 
-    inside: set[int] = set()
-
     def pre_step(original: Any, optimizer: Any, /, *given: Any, **named: Any) -> Any:
-        if id(optimizer) in inside:  # called by that of a subclass
-            return original(optimizer, *given, **named)
-        inside.add(id(optimizer))
-        try:
-            taken = original(optimizer, *given, **named)
-        finally:
-            inside.discard(id(optimizer))
+        taken = original(optimizer, *given, **named)
         seen["noise multiplier"] = float(optimizer.noise_multiplier)
         seen["clipping norm"] = _plain(optimizer.max_grad_norm)
         seen["expected batch size"] = _plain(optimizer.expected_batch_size)
@@ -397,8 +388,7 @@ def _observe_opacus(seen: dict[str, Any], stack: ExitStack) -> None:
         seen["noisy steps"] = seen.get("noisy steps", 0) + bool(taken)
         return taken
 
-    for owner in defining(DPOptimizer, "pre_step"):
-        around(stack, owner, "pre_step", pre_step)
+    around_all(stack, DPOptimizer, "pre_step", pre_step)
 
 
 def _observe_kit(seen: dict[str, Any], stack: ExitStack) -> None:
@@ -423,12 +413,24 @@ def around(stack: ExitStack, owner: type, name: str, wrapper: Callable[..., Any]
     stack.enter_context(patch.object(owner, name, observed))
 
 
-def defining(owner: type, name: str) -> Iterator[type]:
-    """The class and those derived from it, where they have a method of their own."""
+def around_all(stack: ExitStack, owner: type, name: str, wrapper: Callable[..., Any]) -> None:
+    """As ``around``, for the method of a class and of those derived from it, once for each call."""
+    inside: set[int] = set()
+
+    def outermost(original: Callable[..., Any], this: Any, /, *given: Any, **named: Any) -> Any:
+        if id(this) in inside:  # called by that of a subclass
+            return original(this, *given, **named)
+        inside.add(id(this))
+        try:
+            return wrapper(original, this, *given, **named)
+        finally:
+            inside.discard(id(this))
+
     found: list[Any] = [owner]
     for one in found:
         found += [below for below in one.__subclasses__() if below not in found]
-    return (one for one in found if name in vars(one))
+        if name in vars(one):
+            around(stack, one, name, outermost)
 
 
 def _plain(value: Any) -> Any:

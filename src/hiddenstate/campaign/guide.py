@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 
 from hiddenstate.auditing.intervals import clopper_pearson_upper
-from hiddenstate.errors import InputError
+from hiddenstate.errors import expect
 from hiddenstate.files import atomic
 
 NONE, NONE_VIRTUAL = "none", "none-virtual"
@@ -113,8 +113,7 @@ def unfound() -> dict[str, str]:
 
 def suggestions(suspicion: str) -> list[Campaign]:
     """Campaigns on this mistake, what found it with fewest models first; InputError for others."""
-    if suspicion not in suspicions():
-        raise InputError(f"suspicion: got {suspicion!r}; expected one of {', '.join(suspicions())}")
+    expect(suspicion in suspicions(), "suspicion", suspicion, f"one of {', '.join(suspicions())}")
     rows = [row for row in campaigns() if row.suspicion == suspicion]
     return sorted(rows, key=lambda row: (not row.found, row.models))
 

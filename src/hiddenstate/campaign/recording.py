@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from hiddenstate.campaign import batches, clipping
-from hiddenstate.campaign.checking import around, defining
+from hiddenstate.campaign.checking import around, around_all
 
 KEPT_STEPS = 48
 """Steps whose residuals are kept; the others leave their sums alone."""
@@ -127,7 +127,6 @@ class _Recorder:
         self.found = Recorded()
         self.optimizers: dict[int, Any] = {}
         self.engines: list[Any] = []
-        self.inside: set[int] = set()
         self.data: Any = None
         self.arrivals: list[tuple[Any, list[int]]] = []
         self.pending: _Pending | None = None
@@ -148,13 +147,13 @@ class _Recorder:
 
         for owner, name, wrapper in (
             (DPOptimizer, "__init__", self._made),
-            *((owner, "pre_step", self._pre_step) for owner in defining(DPOptimizer, "pre_step")),
             (PrivacyEngine, "_prepare_model", self._model),
             (PrivacyEngine, "_prepare_data_loader", self._loader),
             (DPTensorFastGradientClipping, "backward", self._backward),
             (torch.Tensor, "backward", self._loss),
         ):
             around(stack, owner, name, wrapper)
+        around_all(stack, DPOptimizer, "pre_step", self._pre_step)
 
     def _made(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> None:
         original(optimizer, *given, **named)
@@ -213,20 +212,15 @@ class _Recorder:
     # Gradients of each record, and the sum of them.
 
     def _pre_step(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> Any:
-        if id(optimizer) in self.inside or self.probing:
+        if self.probing:
             return original(optimizer, *given, **named)
-        self.inside.add(id(optimizer))
         self.observed = True
-        try:
-            self._before(optimizer)
-            taken = original(optimizer, *given, **named)
-            self._summed(optimizer)
-            return taken
-        finally:
-            self.inside.discard(id(optimizer))
+        with self._compared(optimizer):
+            return original(optimizer, *given, **named)
 
-    def _before(self, optimizer: Any) -> None:
-        """Clip the gradients of a part of the batch, as claimed."""
+    @contextmanager
+    def _compared(self, optimizer: Any) -> Iterator[None]:
+        """Clip a part of the batch as claimed, and compare with it what the optimizer sums up."""
         if self.pending is None:
             self.pending = _Pending(
                 sigma=_noise_multiplier(optimizer), norm=float(optimizer.max_grad_norm)
@@ -234,22 +228,34 @@ class _Recorder:
         pending = self.pending
         samples = self.ghosts if _is_ghost(optimizer) else _samples(optimizer)
         self.ghosts = None
-        pending.summed_before = [_clone(getattr(p, "summed_grad", None)) for p in optimizer.params]
-        pending.samples = samples
+        before = _summed(optimizer)
         if samples is None:
             pending.unknown = True
             pending.rows += self._drawn(None)
+            yield
             return
         norms = getattr(optimizer, "max_grad_norms", None)
         part = clipping.flat(samples, self.norm or pending.norm)
         if norms is not None and type(optimizer).__name__.endswith("PerLayerOptimizer"):
             part = clipping.by_layer(samples, norms)
-        pending.part = part
         rows = len(samples[0])
         pending.rows += rows
         pending.accumulated = max(pending.accumulated, _accumulated(optimizer))
         pending.add(part)
         self._drawn(rows)
+        yield
+        own = _summed(optimizer)
+        if own is None:
+            return
+        more = own = [o.reshape(p.shape) for o, p in zip(own, part, strict=True)]
+        if before is not None:
+            more = [o - b.reshape(o.shape) for o, b in zip(own, before, strict=True)]
+        pending.own = own
+        wrong = clipping.compare(more, part, samples, self.norm or pending.norm)
+        if wrong is not None:
+            pending.another = True
+            if wrong.words:
+                self.found.wrong.append((len(self.found.steps), wrong))
 
     def _drawn(self, rows: int | None) -> int:
         """Take the batches that these rows are of."""
@@ -294,27 +300,6 @@ class _Recorder:
             taken.insert(0, arrivals.pop())
         return taken
 
-    def _summed(self, optimizer: Any) -> None:
-        """Compare what the optimizer summed up with what it should have."""
-        pending = self.pending
-        if pending is None or pending.samples is None or pending.part is None:
-            return
-        samples, pending.samples = pending.samples, None
-        own = [_clone(getattr(p, "summed_grad", None)) for p in optimizer.params]
-        if any(o is None for o in own):
-            return
-        more = [
-            (o if b is None else o - b).reshape(part.shape)  # type: ignore[union-attr]
-            for o, b, part in zip(own, pending.summed_before, pending.part, strict=True)
-        ]
-        pending.own = [o.reshape(p.shape) for o, p in zip(own, pending.part, strict=True)]  # type: ignore[union-attr]
-        norm = self.norm or pending.norm
-        wrong = clipping.compare(more, pending.part, samples, norm)
-        if wrong is not None:
-            pending.another = True
-            if wrong.words:
-                self.found.wrong.append((len(self.found.steps), wrong))
-
     def _backward(self, original: Any, loss: Any, /) -> Any:
         """Ghost clipping makes no gradients of records; at times they are made here."""
         self.found.ghost = (float(loss.module.max_grad_norm), float(loss.optimizer.max_grad_norm))
@@ -339,17 +324,14 @@ class _Recorder:
             self.found.bare.append(len(self.found.steps))
             return
         if self.pending is None:
-            self._before(optimizer)  # its own pre_step was replaced
-            self._summed(optimizer)
+            with self._compared(optimizer):
+                pass  # its own pre_step was replaced
         pending, self.pending = self.pending, None
         assert pending is not None
         parameters = list(optimizer.params)
         if any(p.grad is None for p in parameters):
             return
-        own = pending.own
-        if own is None:
-            own = [_clone(getattr(p, "summed_grad", None)) for p in parameters]
-            own = None if any(o is None for o in own) else own
+        own = pending.own or _summed(optimizer)
         use_own = own is not None and (pending.another or pending.unknown or not pending.sums)
         sums = own if use_own else pending.sums
         if not sums:
@@ -439,10 +421,7 @@ class _Pending:
     rows: int = 0
     accumulated: int = 1
     sums: list[Tensor] = field(default_factory=list)
-    part: list[Tensor] | None = None
     own: list[Tensor] | None = None
-    samples: list[Tensor] | None = None
-    summed_before: list[Tensor | None] = field(default_factory=list)
     drawn: list[int] = field(default_factory=list)
     split: bool = False
     another: bool = False
@@ -490,8 +469,10 @@ def _precision(gradients: list[Tensor], divisor: float) -> str:
     return str(gradients[0].dtype).removeprefix("torch.")
 
 
-def _clone(tensor: Tensor | None) -> Tensor | None:
-    return None if tensor is None else tensor.detach().clone()
+def _summed(optimizer: Any) -> list[Tensor] | None:
+    """The optimizer's sum of clipped gradients; None where a tensor has none."""
+    sums: list[Any] = [getattr(p, "summed_grad", None) for p in optimizer.params]
+    return None if any(s is None for s in sums) else [s.detach().clone() for s in sums]
 
 
 def _cut(tensor: Tensor) -> Callable[[Tensor], Tensor]:

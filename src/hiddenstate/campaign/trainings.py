@@ -27,7 +27,7 @@ from types import ModuleType
 from typing import IO, Any, Protocol, runtime_checkable
 
 from hiddenstate import code
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 from hiddenstate.files import require
 
 WORLDS = ("in", "out")
@@ -129,8 +129,7 @@ class CommandLine:
 
     def __post_init__(self) -> None:
         for name in ("{world}", "{seed}"):
-            if name not in self.line:
-                raise InputError(f"command: got {self.line!r}; expected {name} in it")
+            expect(name in self.line, "command", self.line, f"{name} in it")
         try:
             program = self._words[0]
         except ValueError as error:

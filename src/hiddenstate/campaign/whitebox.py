@@ -273,13 +273,13 @@ def judge(
     _within(tests, scaled)
     _between(tests, scaled, steps)
     _shapes(tests, scaled)
-    _sampling(tests, recorded, given, coins)
+    _sampling(tests, recorded, coins)
     if again is not None:
         _runs(tests, steps, again.steps)
     findings = [
         *_compared(recorded, given),
         *_clipping(recorded, names),
-        *_noise(tests, recorded, names, given),
+        *_noise(tests, recorded, names),
         *_sampled(tests, recorded),
     ]
     if len(steps) < ENOUGH_STEPS:
@@ -431,7 +431,7 @@ def _shapes(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]]) -> None:
         tests.add("normal", 2 * min(both))
 
 
-def _sampling(tests: _Tests, recorded: Recorded, claimed: dict[str, float], coins: int) -> None:
+def _sampling(tests: _Tests, recorded: Recorded, coins: int) -> None:
     """Test that batches, and how often records come, are as Poisson sampling makes them."""
     n, rate, drawn = recorded.records, recorded.rate, recorded.batches
     if not drawn or not n or rate is None or rate >= 1:
@@ -579,17 +579,13 @@ def _clipping(recorded: Recorded, names: list[str]) -> Iterator[Finding]:
         yield Finding("clipping", f"{wrong.words}{at}{more}", _name(names, wrong.tensor), step)
 
 
-def _noise(
-    tests: _Tests, recorded: Recorded, names: list[str], claimed: dict[str, float]
-) -> Iterator[Finding]:
+def _noise(tests: _Tests, recorded: Recorded, names: list[str]) -> Iterator[Finding]:
     steps = recorded.steps
-    explained: set[int] = set()
     missing: list[tuple[float, int, float]] = []
     for p, tensor, _ in tests.failed("tiny"):
         assert tensor is not None
         share = sum(s.tiny[tensor] for s in steps) / sum(s.counts[tensor] for s in steps)
         missing.append((p, tensor, share))
-        explained.add(tensor)
     # A step without noise is missing in every tensor.
     bare = [t for t, s in enumerate(steps) if sum(s.tiny) > 0.9 * sum(s.counts)]
     if missing and bare:
@@ -641,7 +637,7 @@ def _noise(
         yield Finding("returning noise", words, None, step, p)
     if missing:
         return
-    yield from _sizes(tests, recorded, names, claimed)
+    yield from _sizes(tests, recorded, names)
     odd = tests.failed("normal")
     wrong = tests.failed("tensor") or tests.failed("step")
     if odd and not shared and not same and not again and (not wrong or _alike(steps)):
@@ -686,9 +682,7 @@ def _alike(steps: list[Step]) -> bool:
     return max(sizes) < 1.5 * min(sizes)
 
 
-def _sizes(
-    tests: _Tests, recorded: Recorded, names: list[str], claimed: dict[str, float]
-) -> Iterator[Finding]:
+def _sizes(tests: _Tests, recorded: Recorded, names: list[str]) -> Iterator[Finding]:
     """Findings on the size of the noise, where it is another than claimed."""
     steps = recorded.steps
     by_tensor, by_step = tests.failed("tensor"), tests.failed("step")

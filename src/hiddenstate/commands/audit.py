@@ -1,14 +1,13 @@
 """``hiddenstate audit``: what scores of your own prove, and whether they refute a claim."""
 
 import argparse
-import warnings
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import check_pictures, status
 from hiddenstate.commands.printing import print_json, records
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import counted, shown
 
 if TYPE_CHECKING:
@@ -152,15 +151,13 @@ def _known_null(
     import pandas as pd
     from scipy import stats
 
-    from hiddenstate.auditing import ApproxDP, GaussianDP, known_null_bound
-    from hiddenstate.auditing.other_way import OtherWayWarning, known_other_way
+    from hiddenstate.auditing import ApproxDP, GaussianDP, known_null_bound, report
+    from hiddenstate.auditing.other_way import known_other_way
 
     name, *numbers = options.null_law
-    law = getattr(stats, name, None)
-    if not isinstance(law, stats.rv_continuous):
-        raise InputError(
-            f"--null-law: got {name!r}; expected a continuous law of scipy.stats, such as norm"
-        )
+    law: Any = getattr(stats, name, None)
+    continuous = isinstance(law, stats.rv_continuous)
+    expect(continuous, "--null-law", name, "a continuous law of scipy.stats, such as norm")
     try:
         given = [float(number) for number in numbers]
         with np.errstate(all="ignore"):
@@ -174,8 +171,7 @@ def _known_null(
         raise InputError(
             "--null-law: prints bounds alone; leave out the claim, --looks and --figure"
         )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", OtherWayWarning)
+    with report.told_by_the_verdict():
         bounds = [
             known_null_bound(into, frozen.sf, hypotheses, confidence=options.confidence)
             for hypotheses in (ApproxDP(options.delta), GaussianDP())

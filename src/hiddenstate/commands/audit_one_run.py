@@ -49,8 +49,6 @@ def run(options: argparse.Namespace) -> int:
     NEGATE
     --json: flag | print JSON instead of a table
     """
-    import warnings
-
     from hiddenstate.auditing import (
         guess,
         guess_beyond,
@@ -60,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
         report,
     )
     from hiddenstate.auditing.curve import check_confidence, seed
-    from hiddenstate.auditing.other_way import OtherWayWarning, guessed_other_way
+    from hiddenstate.auditing.other_way import guessed_other_way
     from hiddenstate.auditing.reach import one_run_reach
 
     confidence = check_confidence(options.confidence)
@@ -89,9 +87,7 @@ def run(options: argparse.Namespace) -> int:
     if options.whole_gaussian:
         every = guess(scores, included, len(scores), coins=coins)
     tossed = any(made is not None and made.coins is not None for made in (guesses, every))
-    with warnings.catch_warnings():
-        # The exit status says it.
-        warnings.simplefilter("ignore", OtherWayWarning)
+    with report.told_by_the_verdict():
         bounds = _bounds(options, guesses, every)
     if law := _null_law(options, scores, included):
         bounds.append(("whole mechanism", law))
@@ -132,16 +128,10 @@ def run(options: argparse.Namespace) -> int:
         if tossed:
             print(f"Equal scores are ordered by chance; repeat with --coins {coins}.")
         if judged:
-            verdict = {
-                "refuted": "REFUTED",
-                "consistent": "consistent with the guesses",
-                "other way": "no verdict, since the scores point the other way",
-            }[judged["decision"]]
-            print(
-                f"\nclaim: {judged['claim']}: {verdict}, p-value at most "
-                f"{shown(p_value, 'upper', 2)}"
-            )
-            if judged["decision"] == "consistent":
+            decision = judged["decision"]
+            words = report.verdict_in_words(judged["claim"], decision, p_value, "guesses")
+            print(f"\nclaim: {words}")
+            if decision == "consistent":
                 print(f"{would}.")
     return status(judged is not None and judged["refuted"], backwards)
 

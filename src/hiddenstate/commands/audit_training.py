@@ -111,7 +111,16 @@ def run(options: argparse.Namespace) -> int:
         would = reach(claim, test.shared(max(1, len(options.battery))))
         found["reach"] = asdict(would)
     found["other_way"] = asdict(backwards) if backwards else None
-    found["page"] = str(_page(out, outcome, claim, test, bounds, would))
+    from hiddenstate.campaign import page
+
+    kept = out / CHECKED
+    written = page.write(
+        out / "audit.html", outcome, claim, test,
+        command=shlex.join(["hiddenstate", *sys.argv[1:]]),
+        checked=json.loads(kept.read_text()) if kept.exists() else None,
+        bounds=bounds, would=would,
+    )  # fmt: skip
+    found["page"] = str(written)
     if options.json:
         print_json(found)
     else:
@@ -161,25 +170,6 @@ def _compare(checked: "Checked", options: argparse.Namespace) -> None:
             file=sys.stderr,
             flush=True,
         )
-
-
-def _page(
-    out: Path,
-    outcome: "Outcome",
-    claim: "Claim",
-    test: "SequentialAudit",
-    bounds: "dict[str, LowerBound] | None",
-    would: "Reach | None",
-) -> Path:
-    from hiddenstate.campaign import page
-
-    kept = out / CHECKED
-    checked = json.loads(kept.read_text()) if kept.exists() else None
-    command = shlex.join(["hiddenstate", *sys.argv[1:]])
-    return page.write(
-        out / "audit.html", outcome, claim, test,
-        command=command, checked=checked, bounds=bounds, would=would,
-    )  # fmt: skip
 
 
 def _training(options: argparse.Namespace) -> tuple["Training", str]:

@@ -75,17 +75,17 @@ def rows(device: str, networks: dict[str, tuple[int, ...]] = NETWORKS) -> Iterat
         yield from _audits(device, network, shape)
 
 
-def _records(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+def _made(network: str, shape: tuple[int, ...]) -> tuple[torch.nn.Module, np.ndarray, np.ndarray]:
+    """A network, and records and labels for it."""
     rng = stream(0, "device check", *shape)
     x = rng.random((RECORDS, *shape), dtype=np.float32)
-    return x, rng.integers(10, size=RECORDS)
+    torch.manual_seed(0)
+    return models.build(network).eval(), x, rng.integers(10, size=RECORDS)
 
 
 def _sums(device: str, network: str, shape: tuple[int, ...], kernel: KernelName) -> Iterator[Row]:
     """Sums of clipped gradients, of one model and of several side by side."""
-    x, y = _records(shape)
-    torch.manual_seed(0)
-    model = models.build(network).eval()
+    model, x, y = _made(network, shape)
     here = ClippedSum(model, x, y, kernel=kernel)
     try:
         # Every kernel is compared with float64 gradients as it is made, on the device too.
@@ -112,9 +112,7 @@ def _sums(device: str, network: str, shape: tuple[int, ...], kernel: KernelName)
 
 def _audits(device: str, network: str, shape: tuple[int, ...]) -> Iterator[Row]:
     """Short audits with hardly any noise, which an accelerator draws itself, and the noise."""
-    x, y = _records(shape)
-    torch.manual_seed(0)
-    model = models.build(network).eval()
+    model, x, y = _made(network, shape)
     start = flat_parameters(model)
     for sampling in (FullBatch(), Poisson(0.5)):
         kind = type(sampling).__name__

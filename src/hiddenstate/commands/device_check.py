@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 
 from hiddenstate.commands.printing import print_json
-from hiddenstate.errors import InputError
+from hiddenstate.errors import expect
 
 
 def run(options: argparse.Namespace) -> int:
@@ -22,8 +22,7 @@ def run(options: argparse.Namespace) -> int:
 
     networks = comparing.NETWORKS
     for name in options.network or ():
-        if name not in networks:
-            raise InputError(f"--network: got {name!r}; expected some of {', '.join(networks)}")
+        expect(name in networks, "--network", name, f"some of {', '.join(networks)}")
     if options.network:
         networks = {name: networks[name] for name in options.network}
     torch.set_num_threads(1)  # the processor's times are of one core

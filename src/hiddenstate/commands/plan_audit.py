@@ -9,7 +9,7 @@ from hiddenstate import rounding
 from hiddenstate.commands import claim_options
 from hiddenstate.commands.options import check_pictures
 from hiddenstate.commands.printing import print_json
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 
 if TYPE_CHECKING:
     from hiddenstate.auditing.claim import Claim
@@ -35,8 +35,7 @@ def run(options: argparse.Namespace) -> None:
     from hiddenstate.auditing import report
 
     check_pictures(options.figure)
-    if options.workers < 1:
-        raise InputError(f"--workers: got {options.workers}; expected at least 1")
+    expect(options.workers >= 1, "--workers", options.workers, "at least 1")
     if options.seconds is not None and not 0 < options.seconds < math.inf:
         raise InputError(f"--seconds: got {options.seconds:g}; expected a number above 0")
     judged, truth = _asked(options)

@@ -19,7 +19,7 @@ import pandas as pd
 from pydantic import BaseModel, ConfigDict, Field
 
 from hiddenstate import papers
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 from hiddenstate.pipeline import scores, sealed
 from hiddenstate.pipeline.evidence import Evidence, Outcome
 from hiddenstate.study.config import checked, loaded
@@ -227,23 +227,18 @@ def pages(place: str | Path) -> dict[str, Page]:
     for path in sorted(Path(place).glob("*.yaml")):
         content = checked(path, _File, loaded(path, "claims"), tuple(_File.model_fields))
         if content.page is not None:
-            if content.page.row not in {claim.check for claim in content.paper}:
-                raise InputError(f"{path}: page.row: got {content.page.row!r}; expected a sentence")
-            _refuse_unknown_reasons(path, content)
+            _refuse_unknown_rows(path, content.page, {claim.check for claim in content.paper})
             found[path.stem] = content.page
     return found
 
 
-def _refuse_unknown_reasons(path: Path, content: _File) -> None:
-    names = {claim.check for claim in content.paper}
-    for row, reasons in content.page.because.items() if content.page else ():
-        if row not in names:
-            raise InputError(f"{path}: page.because: got {row!r}; expected a sentence")
-        if unknown := set(reasons) - set(GROUPS):
-            raise InputError(
-                f"{path}: page.because.{row}: got {min(unknown)!r}; expected one of "
-                + ", ".join(GROUPS)
-            )
+def _refuse_unknown_rows(path: Path, page: Page, names: set[str]) -> None:
+    expect(page.row in names, f"{path}: page.row", page.row, "a sentence")
+    for row, reasons in page.because.items():
+        expect(row in names, f"{path}: page.because", row, "a sentence")
+        for group in sorted(reasons):
+            name = f"{path}: page.because.{row}"
+            expect(group in GROUPS, name, group, f"one of {', '.join(GROUPS)}")
 
 
 def _departing(path: Path, content: _File) -> list[PaperClaim]:
@@ -252,11 +247,8 @@ def _departing(path: Path, content: _File) -> list[PaperClaim]:
     for departure in content.departures:
         reading = Reading(choice=f"{departure.ours} The text: {departure.printed}")
         for name in departure.claims:
-            if name not in found:
-                raise InputError(
-                    f"{path}: departures: {departure.id}: claims: got {name!r}; expected one of "
-                    + ", ".join(found)
-                )
+            place = f"{path}: departures: {departure.id}: claims"
+            expect(name in found, place, name, f"one of {', '.join(found)}")
             readings = (*found[name].readings, reading)
             found[name] = found[name].model_copy(update={"readings": readings})
     # Two entries of one id are refused by the caller, which counts them.
@@ -264,8 +256,7 @@ def _departing(path: Path, content: _File) -> list[PaperClaim]:
 
 
 def _refuse_unknown(path: Path, claim: Claim) -> None:
-    if claim.family != path.stem:
-        raise InputError(f"{path}: id: got {claim.id!r}; expected one that begins {path.stem}.")
+    expect(claim.family == path.stem, f"{path}: id", claim.id, f"one that begins {path.stem}.")
     family = papers.load(claim.family)
     if claim.check not in family.checks:
         raise InputError(f"{path}: {claim.id}: no check of this name in {claim.family}'s checks")

@@ -23,7 +23,7 @@ import yaml
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from hiddenstate import papers
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, expect
 from hiddenstate.files import text
 from hiddenstate.pipeline.cells import NAME, Grid
 from hiddenstate.pipeline.family import Family
@@ -249,10 +249,7 @@ def _content(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
     other = path.with_name(f"{base}.yaml")
     if other in (*seen, path):
         raise InputError(f"{path}: extends: got {base!r}, which extends this file")
-    if not other.is_file():
-        raise InputError(
-            f"{path}: extends: got {base!r}; expected a scale, but there is no {other}"
-        )
+    expect(other.is_file(), f"{path}: extends", base, f"a scale, but there is no {other}")
     below = _content(other, (*seen, path))
     for name in papers.names():
         section = content.get(name)

@@ -88,15 +88,14 @@ def publish(
         **{f"docs/papers/{name}.md": paper(every, name, page) for name, page in pages.items()},
         **{f"docs/papers/{name}-figures.md": side_by_side(every, name) for name in pages},
     }
-    for name, content in made.items():
-        with atomic(tree / name) as temporary:
-            temporary.write_text(content, encoding="utf-8")
-    for name, between in (
+    for name, table in (
         ("README.md", overview(every, pages)),
         ("ARTIFACT-APPENDIX.md", words.expectations(every)),
     ):
+        made[name] = words.between(name, places[name], table)
+    for name, content in made.items():
         with atomic(tree / name) as temporary:
-            temporary.write_text(words.between(name, places[name], between), encoding="utf-8")
+            temporary.write_text(content, encoding="utf-8")
 
 
 def _check_published(tree: Path, name: str, scale: str) -> None:
