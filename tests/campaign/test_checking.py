@@ -218,7 +218,14 @@ def test_seldom_scores_are_a_note_and_no_refusal(tmp_path, capsys):
     assert "8 seeds gave the same score, 0.3" in capsys.readouterr().err
 
 
-def test_the_check_tries_again_as_the_campaign_does(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("crash", "told"),
+    [
+        ("raise ValueError('out of memory')", "ValueError: out of memory"),
+        ("os._exit(9)", "its process died (exit code 9)"),
+    ],
+)
+def test_the_check_tries_again_as_the_campaign_does(tmp_path, capsys, crash, told):
     script = tmp_path / "crashing.py"
     script.write_text(
         "import os, random\n"
@@ -226,14 +233,14 @@ def test_the_check_tries_again_as_the_campaign_does(tmp_path, capsys):
         f"    mark = os.path.join({str(tmp_path)!r}, f'{{world}}{{seed}}')\n"
         "    if not os.path.exists(mark):\n"
         "        open(mark, 'w').close()\n"
-        "        raise ValueError('out of memory')\n"
+        f"        {crash}\n"
         "    return random.Random(seed).random() + (world == 'in')\n"
     )
     base = ["audit-training", str(script), "--out", str(tmp_path / "a"), "--check"]
     assert cli.main([*base, "--retries", "0"]) == 2
-    assert "failed: ValueError: out of memory" in capsys.readouterr().err
+    assert f"failed: {told}" in capsys.readouterr().err
     assert cli.main([*base, "--retries", "1"]) == 0
-    assert "crashed and tried again: ValueError: out of memory" in capsys.readouterr().out
+    assert f"crashed and tried again: {told}" in capsys.readouterr().out
 
 
 def test_a_training_that_cannot_be_trained_is_an_error(script, tmp_path):

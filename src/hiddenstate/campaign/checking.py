@@ -91,6 +91,7 @@ class Observed:
                     inside = stack.enter_context(self.inspect())
                 score = train(world, seed)
             note = {
+                "world": world,
                 "seconds": time.perf_counter() - start,
                 "memory": _memory(),
                 "seen": seen,
@@ -149,7 +150,11 @@ def check(
         told = [json.loads(line) for line in notes.read_text().splitlines()]
     finally:
         notes.unlink(missing_ok=True)
-    seen = {"in": told[1]["seen"], "out": told[2]["seen"]}
+    observed_runs = [note for note in told if note["seen"] is not None]
+    seen = {
+        world: next(note["seen"] for note in observed_runs if note["world"] == world)
+        for world in ("in", "out")
+    }
     findings = [*_repeated(first, again, other), *_constant(scores), *_differing(seen)]
     if alike and all(alike):
         findings.append(
@@ -183,23 +188,31 @@ def _trained(
 ) -> list[Score]:
     """Scores of these runs, in one interpreter of its own with this hash seed."""
     tasks = deque(Task(world, index, seed) for index, (world, seed) in enumerate(runs))
-    worker = Worker(training, log, {"PYTHONHASHSEED": hashes})
+    fresh = {"PYTHONHASHSEED": hashes}
+    worker, replaced = Worker(training, log, fresh), False
     scores: list[Score] = []
     try:
         for task in tasks:
-            for attempt in range(retries + 1):
+            failures = 0
+            while True:
                 worker.start(task)
                 while (result := worker.result(timeout)) is None:
                     worker.wait()
-                if result.error is None:
+                if result.error is None and not replaced:
                     break
-                if attempt == retries:
+                if result.error is None:
+                    replaced = False  # the first run in a process is not observed: once more
+                    continue
+                if failures == retries:
                     raise InputError(
                         f"check: the {task.world}-run of seed {task.seed} failed: {result.error} "
                         f"({log} has what it printed)"
                     )
+                failures += 1
                 remarks.append(f"crashed and tried again: {result.error} ({task.world}-run)")
-            assert result is not None
+                if worker.dead:
+                    worker.end()
+                    worker, replaced = Worker(training, log, fresh), True
             scores.append(result.score)
     finally:
         worker.end()
