@@ -65,6 +65,10 @@ class Law:
         """Epsilons of simulated audits, shape (separations, audits)."""
         return _audits(self)
 
+    def several(self, n: int, statistic: Statistic, seed: int) -> Floats:
+        """A statistic of ``n`` audits, shape (separations, draws)."""
+        return _several(self, n, statistic, seed)
+
     def perfect(self, n: int, statistic: Statistic, draws: int = DRAWS) -> Floats:
         """A statistic of ``n`` audits at the largest separation, shape (draws,)."""
         return _perfect(self, n, statistic, draws)
@@ -155,7 +159,6 @@ def _shown(models: int, level: float) -> Floats:
 
 @lru_cache(maxsize=64)
 def _several(law: Law, n: int, statistic: Statistic, seed: int) -> Floats:
-    """A statistic of ``n`` audits, shape (separations, draws)."""
     drawn = law.audits[:, np.random.default_rng(seed).integers(0, AUDITS, (DRAWS, n))]
     return _statistic(drawn, statistic)
 
@@ -221,7 +224,7 @@ def _quantiles(
     law: Law, n: int, statistic: Statistic, of: int, level: float
 ) -> tuple[Floats, Floats, Floats, Floats, Floats]:
     """Mean of ``n`` audits of ours, its limits, and those of theirs less it, by separation."""
-    theirs, means = _several(law, of, statistic, 5), _several(law, n, "mean", 7)
+    theirs, means = law.several(of, statistic, 5), law.several(n, "mean", 7)
     share = SHARE * level
     tails = [share / 2, 1 - share / 2]
     lows, highs = np.quantile(means, tails, axis=1)
@@ -249,7 +252,7 @@ def _again(
     law: Law, n: int, statistic: Statistic, of: int, level: float, at: int
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     """Means of ours drawn again at one separation: how often there is each, and its limits."""
-    again, counts = np.unique(np.round(_several(law, n, "mean", 7)[at], 3), return_counts=True)
+    again, counts = np.unique(np.round(law.several(n, "mean", 7)[at], 3), return_counts=True)
     return counts, *_limits(law, n, statistic, of, level, again)
 
 
