@@ -150,11 +150,11 @@ def check(
         told = [json.loads(line) for line in notes.read_text().splitlines()]
     finally:
         notes.unlink(missing_ok=True)
-    observed_runs = [note for note in told if note["seen"] is not None]
-    seen = {
-        world: next(note["seen"] for note in observed_runs if note["world"] == world)
-        for world in ("in", "out")
-    }
+    # The first observed run of each data set; that of a training without torch is empty.
+    seen: dict[str, dict[str, Any]] = {}
+    for note in told:
+        if note["seen"] is not None:
+            seen.setdefault(note["world"], note["seen"])
     findings = [*_repeated(first, again, other), *_constant(scores), *_differing(seen)]
     if alike and all(alike):
         findings.append(
@@ -198,9 +198,9 @@ def _trained(
                 worker.start(task)
                 while (result := worker.result(timeout)) is None:
                     worker.wait()
-                if result.error is None and not replaced:
-                    break
                 if result.error is None:
+                    if not replaced:
+                        break
                     replaced = False  # the first run in a process is not observed: once more
                     continue
                 if failures == retries:
@@ -427,7 +427,7 @@ def around(stack: ExitStack, owner: type, name: str, wrapper: Callable[..., Any]
 
 
 def around_all(stack: ExitStack, owner: type, name: str, wrapper: Callable[..., Any]) -> None:
-    """As ``around``, for the method of a class and of those derived from it, once for each call."""
+    """Wrap the method of a class and of those derived from it, once for each call."""
     inside: set[int] = set()
 
     def outermost(original: Callable[..., Any], this: Any, /, *given: Any, **named: Any) -> Any:
