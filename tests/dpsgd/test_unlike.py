@@ -1,14 +1,17 @@
 """Models and data that a copy, a later call or another setting would silently make others."""
 
 import copy
+import weakref
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from hiddenstate.dpsgd.clipping import ClippedSum
+from hiddenstate.dpsgd.probe import _Untouched
 from hiddenstate.errors import InputError
 
 FALLS_BACK = pytest.mark.filterwarnings("ignore:no book-keeping rule")
@@ -222,6 +225,17 @@ def unchanged(net, x):
 def test_a_forward_that_writes_into_parameters_is_refused(write, name, kernel):
     with pytest.raises(InputError, match=f"model: forward writes into parameter '{name}"):
         ClippedSum(Writing(write), X, LABELS, kernel=kernel)
+
+
+def test_the_memory_that_parameters_had_is_not_given_to_others():
+    """Or new values there, equal to those of before, would look like parameters left alone."""
+    model, values = nn.Linear(6, 4), np.ones((4, 6), np.float32)
+    model.weight.data, freed = torch.from_numpy(values), weakref.ref(values)
+    untouched = _Untouched(model)
+    del values
+    model.weight.data = model.weight.data.clone()
+    assert freed() is not None
+    assert untouched.broken() == "weight"
 
 
 def test_embeddings_that_limit_their_norms_are_refused():

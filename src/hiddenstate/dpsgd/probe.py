@@ -330,7 +330,7 @@ class _Untouched(TorchDispatchMode):
         super().__init__()
         self._model, self._written = model, set[int]()
         self._before = [
-            (name, p, p.data_ptr(), p.detach().clone()) for name, p in model.named_parameters()
+            (name, p, p.detach(), p.detach().clone()) for name, p in model.named_parameters()
         ]
 
     @classmethod
@@ -353,8 +353,9 @@ class _Untouched(TorchDispatchMode):
     def broken(self) -> str | None:
         """The first parameter that was written into, or is another; None if there is none."""
         now = dict(self._model.named_parameters())
-        for name, p, place, values in self._before:
-            same = p.data_ptr() == place and torch.allclose(p, values, 0, 0, equal_nan=True)
+        for name, p, held, values in self._before:  # held, or other values might get its memory
+            same = p.data_ptr() == held.data_ptr()
+            same = same and torch.allclose(p, values, 0, 0, equal_nan=True)
             if now.get(name) is not p or not same or _storage(p) in self._written:
                 return name
         return None
