@@ -893,6 +893,37 @@ def test_what_a_sum_cannot_be_taken_of_is_refused(kernel):
         ClippedSum(model, x.astype(complex), y, kernel=kernel)
 
 
+@pytest.mark.parametrize("kernel", ["native", "torch", "explicit", "linear"])
+def test_parameters_are_taken_as_any_numbers_without_their_graph(kernel):
+    """Sums, norms, losses and accuracy at parameters of any real type, and the same for all."""
+    rng = stream(0, "taken", kernel)
+    x, y = rng.normal(size=(6, 1, 8, 8)).astype(np.float32), rng.integers(3, size=6)
+    layers = [] if kernel == "linear" else [nn.Conv2d(1, 2, 3), nn.Tanh()]
+    model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(72 if layers else 64, 3))
+    total, every = ClippedSum(model, x, y, kernel=kernel), np.arange(6)
+    theta = flat_parameters(model).detach()
+    calls = [
+        lambda theta: total(theta, every, 0.5),
+        lambda theta: total.norms(theta, every),
+        lambda theta: total.losses(theta, x, y),
+        lambda theta: torch.tensor(total.accuracy(theta, x, y)),
+    ]
+
+    if kernel == "linear":
+        calls.append(lambda theta: total.linear_sums(theta[None], every, 0.5))
+    elif kernel != "native":
+        calls.append(lambda theta: total.side_by_side(theta[None], every, None, 0.5))
+    for call in calls:
+        expected = call(theta)
+        for same in (theta.clone().requires_grad_(), theta.double(), theta.numpy()):
+            found = call(same)
+            assert torch.equal(found, expected) and not found.requires_grad
+        with pytest.raises(InputError, match=r"theta: got torch\.complex64; expected real numbers"):
+            call(theta.cfloat())
+        with pytest.raises(InputError, match=r"theta: got shape \(.*\); expected \d+ parameters"):
+            call(theta[None])
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_half_precision_is_refused(dtype):
     # The squared norm of a gradient of 300 is infinite in float16: its record was left out.

@@ -41,7 +41,7 @@ from torch.overrides import TorchFunctionMode
 
 from hiddenstate import streams
 from hiddenstate.accounting import gaussian, weighted
-from hiddenstate.dpsgd.clipping import ClippedSum
+from hiddenstate.dpsgd.clipping import ClippedSum, checked_indices
 from hiddenstate.dpsgd.kernels.base import Problem, named, single_precision
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.probe import FAILURES, first_line, on_trial
@@ -207,6 +207,8 @@ def vjp(
     ``torch.func`` does not know are taken record by record. Raises InputError for a model that
     torch does not differentiate twice, or not rightly.
     """
+    theta, vector = gradients.taken(theta, clipping_norm), gradients.taken(vector)
+    indices = checked_indices(indices, gradients.records)
     with single_precision(gradients.device):
         return _vjp(gradients, theta, indices, clipping_norm, vector)[0]
 

@@ -162,7 +162,7 @@ class ClippedSum:
         drawn: the records' views, shape (len(indices), views, 3), as ``Augmentation.draw`` has
         them; None for the records as they are.
         """
-        self._refuse_call(theta, clipping_norm)
+        theta = self.taken(theta, clipping_norm)
         indices = checked_indices(indices, self.records)
         if isinstance(self.kernel, Native):
             return self.kernel.sum(theta, indices, clipping_norm)
@@ -184,7 +184,7 @@ class ClippedSum:
         drawn: views of each model's own, shape (models, records, views, 3), or None. Nothing but
         the indices is read back from the device.
         """
-        self._refuse_call(thetas, clipping_norm)
+        thetas = self.taken(thetas, clipping_norm, models=True)
         known = checked_indices(indices, self.records, most=2)
         places = torch.from_numpy(known).to(self.device)
         return self.many.sums(thetas, self.many.blocks(places, weights, drawn), clipping_norm)
@@ -204,13 +204,12 @@ class ClippedSum:
     ) -> Tensor:
         """The sums (models, p) of many linear models over the same records; kernel "linear"."""
         assert isinstance(self.kernel, Linear)
-        self._refuse_call(thetas, clipping_norm)
+        thetas = self.taken(thetas, clipping_norm, models=True)
         return self.kernel.many(thetas, checked_indices(indices, self.records), clipping_norm)
 
     @in_single_precision
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
-        self._refuse_call(theta, math.inf)
-        return self.kernel.norms(theta, checked_indices(indices, self.records))
+        return self.kernel.norms(self.taken(theta), checked_indices(indices, self.records))
 
     @in_single_precision
     def losses(self, theta: Tensor, x: NDArray[Any], y: NDArray[Any]) -> Tensor:
@@ -220,14 +219,14 @@ class ClippedSum:
         if problem.channels_last:
             records = with_channels_last(records)  # as those of the sum
         with torch.no_grad():
-            parameters = named(theta, problem.model)
+            parameters = named(self.taken(theta), problem.model)
             outputs = functional_call(problem.model, parameters, (records.to(self.device),))
             return problem.loss(outputs, labels.to(self.device))
 
     @in_single_precision
     def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
         """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
-        right = 0
+        right, theta = 0, self.taken(theta)
         for start in range(0, len(y), 256):
             records, labels = self._checked(x[start : start + 256], y[start : start + 256])
             right += int((self.kernel.guesses(theta, records) == labels.to(self.device)).sum())
@@ -261,11 +260,18 @@ class ClippedSum:
         # A model that writes into its records must not change those that were given.
         return records.clone(), labels.clone()
 
-    def _refuse_call(self, theta: Tensor, clipping_norm: float) -> None:
-        if theta.shape[-1:] != (self.parameters,):
+    def taken(self, theta: Any, clipping_norm: float = math.inf, *, models: bool = False) -> Tensor:
+        """Parameters (p,), or (models, p), without their graph, as kernels take them."""
+        # Filters of warnings, which threads share, stay as they are at each step.
+        found = theta.detach() if isinstance(theta, Tensor) else tensor("theta", theta)
+        if found.ndim != 1 + models or found.shape[-1] != self.parameters:
             raise InputError(
-                f"theta: got shape {tuple(theta.shape)}; expected {self.parameters} parameters"
+                f"theta: got shape {tuple(found.shape)}; expected {self.parameters} parameters"
+                f"{' of each model' if models else ''}"
             )
+        if found.is_complex():
+            raise InputError(f"theta: got {found.dtype}; expected real numbers")
+        found = found.to(self.device, self.dtype)
         # The squares of gradients that are much shorter must not underflow.
         least = 1e4 * torch.finfo(self.dtype).tiny ** 0.5
         if not clipping_norm >= least:
@@ -273,6 +279,7 @@ class ClippedSum:
                 f"clipping_norm: got {clipping_norm}; expected a number above 0, in {self.dtype} "
                 f"{least:.0e} or more"
             )
+        return found
 
 
 def _kernel(name: KernelName, problem: Problem, probe: Probe) -> Blockwise | Native:

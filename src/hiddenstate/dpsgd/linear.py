@@ -1,46 +1,13 @@
-"""DP-SGD on losses whose gradients are constant: the literal loop, and what it reduces to.
+"""DP-SGD on losses whose gradients are constant: what the loop of steps reduces to.
 
 Learning rate and clipping norm are one and the canary's gradient is -e (a unit vector), so that a
 sampled canary moves the model up along e. Arrays hold many runs at once.
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-Regulariser = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-
-
-def last_iterates(
-    canary: NDArray[np.float64],
-    others: NDArray[np.float64],
-    noise_multiplier: float,
-    sampling_rate: float,
-    steps: int,
-    runs: int,
-    random: np.random.Generator,
-    regulariser: Regulariser | None = None,
-) -> NDArray[np.float64]:
-    """Last iterates of Algorithm 1 of *The Last Iterate Advantage*, step by step, from zero.
-
-    canary: its gradient, shape (d,); zeros for the world without it. others: the other records'
-    gradients, shape (n, d). regulariser: its gradient, of models of shape (runs, d), not clipped.
-    Returns shape (runs, d).
-    """
-    gradients = np.concatenate((canary[None, :], others))
-    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-    gradients = gradients / np.maximum(1, norms)
-    model = np.zeros((runs, len(canary)))
-    for _ in range(steps):
-        batch = random.random((runs, len(gradients))) < sampling_rate
-        update = batch @ gradients
-        if regulariser is not None:
-            update = update + regulariser(model)
-        update += noise_multiplier * random.standard_normal(model.shape)
-        model = model - update
-    return model
 
 
 def projections(

@@ -184,7 +184,7 @@ class Sweep(Grid):
         default=None, description="epochs of the last stage; 0 is the average case"
     )
     records: Several[Annotated[int, Field(ge=2, le=100_000_000)]] | None = Field(
-        default=None, description="records, the target included"
+        default=None, description="records, the canary included"
     )
     clipping_norms: Several[Positive] = Field(
         default=[1.0], min_length=1, description="gradients' norms"
