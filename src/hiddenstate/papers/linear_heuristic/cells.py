@@ -13,6 +13,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     Recipe,
     Row,
     Schedules,
+    Trained,
 )
 from hiddenstate.pipeline.cells import Cell, Grid, by_name, part
 from hiddenstate.rounding import short
@@ -145,17 +146,16 @@ def trained_audits(grid: LinearHeuristicGrid) -> dict[str, list[TrainedAudit]]:
     """The audits of trained models that each figure and table shows."""
     t = grid.training
 
+    def audit(p: Trained, attack: Attack, **own: float) -> TrainedAudit:
+        return part(TrainedAudit, t, p, attack=attack, models=p.models or t.models, **own)
+
     def audits(p: Recipe, attack: Attack) -> list[TrainedAudit]:
-        own = {"attack": attack, "models": p.models or t.models}
-        return [part(TrainedAudit, t, p, steps=n, **own) for n in p.steps]
+        return [audit(p, attack, steps=n) for n in p.steps]
 
     return {
         "figure2": [audit for p in t.figure2 for audit in audits(p, "dirac")],
         "figure4": audits(t.figure4, "blank") + audits(t.figure4, "natural"),
-        "table1": [
-            part(TrainedAudit, t, row, attack="natural", sampling_rate=row.batch / t.records)
-            for row in t.table1
-        ],
+        "table1": [audit(row, "natural", sampling_rate=row.batch / t.records) for row in t.table1],
     }
 
 

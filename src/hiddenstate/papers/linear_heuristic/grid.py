@@ -217,15 +217,20 @@ class Table1(Grid):
     )
 
 
-class Recipe(Grid):
-    """Recipe for the models of one curve, for several numbers of steps."""
+class Trained(Grid):
+    """How the models of an audit are trained, and how many."""
 
-    sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
-    steps: Several[StepNumber] = Field(min_length=1, description="numbers of steps, an audit each")
     learning_rate: Positive = Field(description="step size on the mean of an expected batch")
     models: Annotated[int, Field(ge=20, le=1_000_000)] | None = Field(
         default=None, description="models per data set in each audit, where not all have as many"
     )
+
+
+class Recipe(Trained):
+    """Recipe for the models of one curve, for several numbers of steps."""
+
+    sampling_rate: SamplingRate = Field(description="probability that a step samples a record")
+    steps: Several[StepNumber] = Field(min_length=1, description="numbers of steps, an audit each")
 
 
 class FixedNoise(Recipe):
@@ -240,13 +245,12 @@ class FixedEpsilon(Recipe):
     epsilon: Epsilon = Field(default=8.0, description="standard epsilon, in nats")
 
 
-class TrainedRow(Grid):
+class TrainedRow(Trained):
     """A row of Table 1 that is trained."""
 
     batch: Count = Field(description="expected batch size")
     noise_multiplier: NoiseMultiplier = Field(description="noise deviation over clipping norm")
     steps: int = Field(ge=1, le=100_000, description="steps of DP-SGD")
-    learning_rate: Positive = Field(description="step size on the mean of an expected batch")
 
 
 class Training(Grid):
