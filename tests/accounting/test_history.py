@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
+from literal import last_iterates
 from scipy.stats import chi2, kstest
 
 from hiddenstate.accounting import composition, history, pld
 from hiddenstate.accounting.linear import last_iterate_epsilon
-from hiddenstate.dpsgd.linear import last_iterates
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 

@@ -5,10 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from literal import last_iterates
 from scipy.stats import kstest
 
 from hiddenstate.accounting import linear, quadratic
-from hiddenstate.dpsgd.linear import last_iterates
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 

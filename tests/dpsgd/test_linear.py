@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from literal import last_iterates
 from scipy.stats import ks_2samp, kstest
 
 from hiddenstate.accounting.linear import last_iterate
@@ -21,11 +22,15 @@ SIGMA, RATE, STEPS, RUNS = 0.5, 0.2, 6, 20_000
 def test_projection_reduction(present):
     """Two-sample Kolmogorov-Smirnov at 1e-6, 20,000 runs each: detects a shift of 0.06 sd."""
     canary = np.array([-1.0, 0.0, 0.0])
-    random = stream(0, "test_dpsgd_linear", "literal", int(present))
-    models = np.zeros((RUNS, 3))
-    for _ in range(STEPS):
-        sampled = random.random((RUNS, 1)) < RATE
-        models -= present * sampled * canary + SIGMA * random.standard_normal(models.shape)
+    models = last_iterates(
+        canary * present,
+        np.zeros((3, 3)),
+        SIGMA,
+        RATE,
+        STEPS,
+        RUNS,
+        stream(0, "test_dpsgd_linear", "literal", int(present)),
+    )
     scores = projections(
         SIGMA, RATE, STEPS, present, RUNS, stream(0, "test_dpsgd_linear", "sum", int(present))
     )
@@ -39,6 +44,23 @@ def test_projection_is_the_accounted_pair():
     pair = last_iterate(SIGMA, RATE, STEPS)
     random = stream(0, "test_dpsgd_linear", "pair")
     assert kstest(projections(SIGMA, RATE, STEPS, True, RUNS, random), pair.fnr).pvalue > 1e-6
+
+
+def test_gradients_are_clipped_to_norm_one():
+    """Without noise the model is a whole number of clipped steps; z-test of its mean at 1e-6."""
+    models = last_iterates(
+        np.array([-3.0, 0.0]),
+        np.array([[0.0, -0.5], [0.0, -4.0]]),
+        0.0,
+        RATE,
+        STEPS,
+        RUNS,
+        stream(0, "test_dpsgd_linear", "clipping"),
+    )
+    assert set(np.unique(models[:, 0])) <= set(range(STEPS + 1))
+    error = math.sqrt(STEPS * RATE * (1 - RATE) / RUNS)
+    assert abs(models[:, 0].mean() - STEPS * RATE) < 5 * error
+    assert abs(models[:, 1].mean() - 1.5 * STEPS * RATE) < 5 * error * math.sqrt(1.25)
 
 
 def test_log_likelihood_ratio_is_the_density_ratio():
