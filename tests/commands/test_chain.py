@@ -18,21 +18,18 @@ from hiddenstate.pipeline import scores
 from hiddenstate.study import config as scale_files
 
 pytestmark = pytest.mark.whole
-FAMILY, OTHER = "cyclic_bounds", "atlas"
+FAMILY, OTHER = "encoding_loss", "atlas"
 # Every file of a smoke run, of less: no change is found or overlooked for the number of cells.
 SCALE = f"""
 extends: smoke
 only: [{FAMILY}, {OTHER}]
 {FAMILY}:
-  weak_convexities: [0.0, 0.1]
-  sweeps: {{batch_size: [1, 10, 1000]}}
-  tightness: {{growths: [0.0, 0.1]}}
-  counterexamples:
-    - {{steps: 400, step_size: 0.02, displacement: 20.0, margin: 0.05, runs: 1000}}
+  curves: [{{noise_multiplier: 4.0, sampling_rate: 0.1, steps: 100}}]
+  settings: [{{sampling_rate: 0.1, steps: 100}}]
 {OTHER}:
   settings:
     - title: "a tenth in every step"
-      setting: {{noise_multiplier: 1.0, sampling_rate: 0.1, steps: 100}}
+      setting: {{noise_multiplier: 1.0, sampling_rate: 0.1, steps: 4}}
 """
 
 

@@ -19,6 +19,7 @@ from snakemakes import end_with_parent, enter
 
 LIBRARIES = (
     *("numpy", "pandas", "pyarrow.parquet", "pydantic", "yaml", "torch", "torch.func"),
+    "torch._dynamo",  # which gradients by torch.func import
     *("scipy.stats", "scipy.optimize", "scipy.fft", "scipy.signal", "scipy.special"),
     *("matplotlib.pyplot", "matplotlib.backends.backend_pdf", "seaborn", "dp_accounting.pld"),
 )
