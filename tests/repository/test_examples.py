@@ -63,7 +63,7 @@ def test_every_fault_changes_the_training(training):
         assert any(fault("in", s) != training.train("in", s) for s in (1, 2)), name
 
 
-@pytest.mark.whole
+@pytest.mark.slow
 def test_the_table_finds_a_gross_fault_and_not_the_right_training(training, tmp_path, capsys):
     faults = _load("opacus_faults")
     arguments = [str(tmp_path), "--workers", "2", "--faults", "none", "bias_noiseless"]

@@ -29,13 +29,12 @@ def pictures(notebook):
     return [sorted(out["data"]) for out in shown]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, id=path.stem, marks=marks)
-        for path, marks in zip(NOTEBOOKS, (pytest.mark.slow, pytest.mark.whole), strict=True)
-    ],
+    NOTEBOOKS,
+    ids=lambda path: path.stem,
 )
 def test_a_notebook_says_what_it_was_committed_with(path, tmp_path):
     pytest.importorskip("opacus")
