@@ -118,6 +118,7 @@ def log_negative_moments(
     some = (law.points > 0) & (law.masses[0] > 0)
     logs, masses = np.log(law.points[some] / batches), np.log(law.masses[0][some])
     found = logsumexp(masses - np.outer(orders, logs), axis=1)
+    # E[Z^-k] = e^(k (k + 1) / (2 sigma^2)), if all other ratios are below the grid too.
     none = orders * (orders + 1) / (2 * sigma**2) + (batches - 1) * float(log_ndtr(-REACH))
     return np.logaddexp(found, none) + 1e-9
 
@@ -129,6 +130,7 @@ def covered(sigma: float, epochs: int, delta: float) -> bool:
 
 def _top(sigma: float, epochs: int, delta: float) -> float:
     """Where a grid ends: the same for many deltas, which share what is computed."""
+    # Eight decades of delta share a grid, beyond which lies at most 1e-7 of delta / epochs.
     decades = 8 * math.floor(math.log10(delta / epochs) / 8)
     return 1 / sigma - float(ndtri(10.0 ** (decades - 7)))
 
@@ -172,6 +174,7 @@ class _Leaf:
 
     def __init__(self, sigma: float, top: float, means: tuple[float, ...]) -> None:
         self.sigma, self.means = sigma, means
+        # 0.6745 is the upper quartile of the standard normal law.
         ends = np.array([-REACH, -0.6745, 0.0, 0.6745, top]) / sigma - 1 / (2 * sigma**2)
         first, low, middle, high, last = np.exp(ends).tolist()
         self.grid = _grid(first, last, middle, high - low)
@@ -192,9 +195,11 @@ class _Leaf:
         """The ratio moved to both ends of its cell; the mean of what is above the grid's end."""
         edges = self._numbers(self.grid)
         absent, present = (composition.cells(edges - mean) for mean in (0, 1 / self.sigma))
+        # The mass with the record is the ratio's mean over the cell, which this share keeps.
         up = np.clip((present - self.grid[:-1] * absent) / np.diff(self.grid), 0.0, absent)
         found = np.append(absent - up, float(ndtr(-edges[-1])))
         found[1:] += up
+        # E[max(Z - end, 0)], which counts as mass at an infinite loss.
         beyond = float(ndtr(1 / self.sigma - edges[-1])) - self.grid[-1] * float(ndtr(-edges[-1]))
         return _Law(self.grid, found[None], 1), max(beyond, 0.0)
 
@@ -277,6 +282,7 @@ def _upper(
         work = composition.Work(composition.MOST_WORK)
         try:
             found = max(found, composition.search(pair, epochs, delta, guess, 1e-6, work))
+        # No bound is found in time, and ``bracket`` falls back on the Gaussian one.
         except composition.Exhausted:
             return math.inf
     return found

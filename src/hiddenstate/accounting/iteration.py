@@ -159,6 +159,7 @@ class SingleInsertion:
             )
         inner = np.linspace(0, core, 1 + math.ceil(core / width))
         outer = np.linspace(core, end, 1 + math.ceil(end - core))
+        # The drift's breaks, at 0 or at the ends of the ramp, are edges: no panel straddles one.
         half = np.concatenate((inner[:-1], outer))
         edges = np.concatenate((-half[:0:-1], half))
         nodes, node_weights = np.polynomial.legendre.leggauss(NODES)
@@ -243,6 +244,7 @@ class Law:
         tail = float(logsumexp(self.log_weights[one] + log_ndtr(-z[one])))
         density = self.log_weights - z**2 / 2
         shares = density[other] - density[other].max()
+        # ``log_mills`` is the logarithm of 2 Phi(x) e^(x^2 / 2).
         mills = logsumexp(shares + log_mills(-z[other])) - logsumexp(shares) - math.log(2)
         lost = -math.expm1(min(float(logsumexp(density[one]) + mills) - tail, 0.0))
         return tail + math.log(lost) if lost else -math.inf
@@ -273,6 +275,7 @@ class Law:
             absolute=1e-15 * self.deviation,
         )
         epsilon = abs(self.log_ratio(found[null == "out"]))
+        # The outputs that decide have about the probability delta e^-epsilon in the other world.
         fine = target - epsilon >= self.rarest
         why = f"a larger one: epsilon hangs on outputs rarer than e^{self.rarest:.0f}"
         expect(fine, "delta", delta, why)
@@ -301,6 +304,7 @@ class Law:
     def _sum(self, function: Callable[[Array], Array], at: ArrayLike) -> tuple[Array, Array]:
         """Both worlds' mixtures of ``function`` at standardised distances."""
         at = np.asarray(at, dtype=float)
+        # In parts, as 1,001 points times 60,000 components would take half a gigabyte.
         if at.size > 64:
             parts = [
                 self._sum(function, part) for part in np.array_split(at.ravel(), at.size // 32)
@@ -455,6 +459,7 @@ def _normal(z: Array) -> Array:
 
 def _kernel(x: Array, weights: Array, after: Array) -> csc_array:
     """Density at each node of a step from the other nodes, with the quadrature's weights."""
+    # Only nodes that the noise reaches: each column has a short run of rows.
     first, last = np.searchsorted(x, after - REACH), np.searchsorted(x, after + REACH)
     counts = last - first
     pointers = np.concatenate(([0], np.cumsum(counts)))

@@ -78,6 +78,7 @@ class _Sweep:
     def epsilon(self, null: Null) -> Floats:
         """Epsilon of each mechanism at its level of delta."""
         for point in np.flatnonzero(~self._fine()):
+            # The checks of a single mechanism name what is out of range.
             check_delta(self.level[point])
             last_iterate(*self._mechanism(point))
         found = np.zeros(len(self.level))
@@ -151,6 +152,7 @@ class _Sweep:
     def _solved(self, points: NDArray[np.int64], side: float) -> Floats:
         """Epsilon of the points for one null hypothesis; nan where this method loses digits."""
         rate, steps = self.rate[points], self.steps[points]
+        # e^-39 is 1e-17, the share of delta that the windows may miss.
         mean, need = steps * rate, -np.log(self.level[points]) + 39
         s = self.noise_multiplier[points] * np.sqrt(steps)
         # Where the loss at about the y that is looked for has its largest term.
@@ -169,6 +171,7 @@ class _Sweep:
         last = np.minimum(np.ceil(last), steps)
         # Every stride-th term tells the sum where terms change slowly.
         angle = np.arccos(np.clip(1 - 38 / np.maximum(deviation, 1.0) ** 2, -1, 1))
+        # At a deviation of sqrt(19) = 4.36 the angle is pi and the stride 2; below, all count.
         stride = np.where((rate == 1) | (deviation < 4.4), 1.0, np.floor(2 * np.pi / angle))
         width = np.floor((last - first) / stride) + 1
         solved = np.full(len(points), math.nan)
@@ -231,6 +234,7 @@ class _Sweep:
                     log_delta -= loss
                     decay = np.einsum("ij,ij->i", e, mills) / leak
                 h = np.sqrt(-log_delta)
+                # Newton's step on h, whose slope in y is side decay slope / (2 h).
                 step = 2 * h * (aim - h) / (side * decay * slope)
                 step = np.clip(step, -2, 2)
                 # A row is done when its next step is below rounding.
@@ -251,6 +255,7 @@ class _Sweep:
                 each = np.sum(weights, axis=1)
                 centre = np.einsum("ij,ij->i", weights, k) / each
                 apart = np.einsum("ij,ij->i", weights, (k - centre[:, None]) ** 2) / each
+                # 2 e^-33 is 1e-14. The negated comparison counts nan as lost.
                 lost |= (stride > 1) & ~(apart * spared > 33)
         return np.where(lost, math.nan, np.maximum(epsilon, 0.0))
 
@@ -352,6 +357,7 @@ def last_iterate_noise_multiplier(
                 float(noisy.log_delta_at(y, null=null))
                 for null in DIRECTIONS
                 for y in [noisy.threshold(epsilon if null == "out" else -epsilon)]
+                # No loss of null "in" reaches this epsilon, where its delta is 0.
                 if y > -math.inf
             )
             return max(directions) - target
@@ -368,6 +374,7 @@ def last_iterate_noise_multiplier(
             low *= 2
         while excess(high) > 0:
             high *= 2
+        # The larger end, so that noise is rounded up.
         return math.exp(roots.between(excess, low, high, absolute=1e-13)[1])
 
     return _broadcast(solve, epsilon, delta, sampling_rate, steps)

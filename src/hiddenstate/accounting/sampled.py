@@ -76,6 +76,7 @@ def convex(run: Setting, delta: float) -> float:
     factor = contraction(run.learning_rate)
     apart = [] if run.width is None else [run.width]
     if factor < 1:
+        # A shift of 1 a step, each contracted by all later steps, adds up to a geometric series.
         apart.append(1 / (1 - factor))
     expect(bool(apart), "diameter", run.diameter, "a number, or losses that are strongly convex")
     shift = min(apart)
@@ -134,9 +135,11 @@ def _varies(run: Setting) -> bool:
 def _best_last(run: Setting, delta: float, constant: Callable[[float], float]) -> float:
     """``_best`` for steps of factors of their own, in units of what a record moves each."""
     steps = run.rates / run.learning_rate
+    # Rounded down, as less noise hides less.
     noises = steps * (1 - 1e-15)
     prices = varying.by_last_steps(run.factors(constant), noises, steps, run.width)
     expect(bool(np.isfinite(prices).any()), "steps", run.steps, "fewer that expand so much")
+    # All steps together have nothing before them to hide, and ``_composed`` divides by mu.
     return _best(run, delta, lambda last: max(float(prices[last - 1]), 1e-12))
 
 

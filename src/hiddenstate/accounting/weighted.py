@@ -286,6 +286,7 @@ class _Sum:
             return self.total
         most = self.total
         top, need = float(np.max(self.weights)), -math.log(probability)
+        # Every theta gives a valid bound; the best of a few is taken.
         for theta in np.geomspace(1e-4, 50, 60) / top:
             log_mgf = self.copies * np.sum(np.log1p(self.rate * np.expm1(theta * self.weights)))
             most = min(most, (float(log_mgf) + need) / theta)
