@@ -265,6 +265,7 @@ class SequentialAudit:
             yield np.stack(
                 [
                     np.max((_look(into, out, size) - quantiles) / deviations, axis=1)
+                    # There is a scale for looks that are not taken yet too.
                     for size, (quantiles, deviations) in zip(sizes, self._scale, strict=False)
                 ],
                 axis=1,
