@@ -94,6 +94,7 @@ class Insertions:
         return Mechanism(
             sampling=Reshuffled(size) if self.reshuffled else Cyclic(size, shuffled_once=True),
             steps=self.every * self.insertions,
+            # The mechanism's learning rate multiplies sums.
             learning_rate=self.learning_rate / self.batch_size,
             clipping_norm=self.clipping_norm,
             noise_multiplier=float(noise),

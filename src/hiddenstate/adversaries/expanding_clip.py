@@ -132,6 +132,7 @@ class ExpandingClip:
             side = 1 if t % 4 < 2 or self.passes == 1 else -1
             turn = side * _rotation(math.pi / 2)
             gradient[t] = turn @ projected / np.linalg.norm(projected)
+            # Clipping scales a gradient of norm (1 + margin) C, and thus its change, down to C.
             difference = difference - step / (1 + self.margin) * projected
             length = float(np.linalg.norm(difference))
             difference, growth = difference / length, growth * length
@@ -143,6 +144,7 @@ class ExpandingClip:
         growth = self._directions[2]
         if self.passes == 1 or growth == 1:
             return 0, 1.0
+        # One step contracts by any factor, and log1p(-1) below has no value.
         if self.step_size == 1:
             return 1, 1 / growth
         steps = math.ceil(math.log(growth) / -math.log1p(-self.step_size))
@@ -300,6 +302,7 @@ def _expansion(
     for point in points:
         found = gradient(point, interval)
         norm = interval.sqrt(sum(g**2 for g in found))
+        # Intervals that do not overlap prove that clipping is active.
         if not norm.a > _exactly(clipping_norm, interval).b:
             raise ArithmeticError("a gradient is not certainly above the clipping norm")
         step = _exactly(step_size * clipping_norm, interval)

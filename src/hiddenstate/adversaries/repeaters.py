@@ -170,6 +170,7 @@ class AnalogRepeaters:
     def run(self, present: bool, runs: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Last iterates step by step, shape (runs, steps), over the gain where it was applied."""
         noise = _QUIET * self.noise_multiplier
+        # So many repeaters share the largest change that no gradient is clipped.
         count = math.ceil(self.gain * (1 + noise) + math.sqrt(self.steps) * noise)
 
         def gradients(model: NDArray[np.float64], i: int) -> NDArray[np.float64]:
