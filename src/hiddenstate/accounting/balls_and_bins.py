@@ -51,6 +51,7 @@ def bracket(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
     >>> print(round(lower, 2), round(upper, 2))
     1.7 1.7
     """
+    # A record that comes or goes shifts its batch's sum by 1 or not at all.
     lower = lower_epsilon(noise_multiplier, batches, epochs, delta, (1.0, 0.0), redrawn=True)
     sigma, batches, epochs = float(noise_multiplier), int(batches), int(epochs)
     every = Bracket(*gaussian.bracket(math.sqrt(epochs) / sigma, delta))
@@ -94,6 +95,7 @@ def lower_epsilon(
     sigma = noise / abs(present)
     if not covered(sigma, shown, delta) or batches == 1:
         return found
+    # Means of x in deviations, with the record and with what took its place.
     means = (1 / sigma, absent / noise) if absent else (1 / sigma,)
     masses = _merged(sigma, int(batches), _top(sigma, shown, delta), means).masses
     there, gone = (
@@ -231,6 +233,7 @@ def _added(one: _Law, other: _Law) -> _Law:
     middle = float(sides[0][1] + sides[1][1])
     spread = math.hypot(*(float(side[2] - side[0]) for side in sides))
     last = float(one.points[-1] + other.points[-1])
+    # The first point of every grid is 0.
     grid = _grid(float(min(one.points[1], other.points[1])), last, middle, spread)
     sums = np.minimum(np.add.outer(one.points, other.points), last).ravel()
     terms, size = one.terms + other.terms, len(grid)
@@ -258,6 +261,7 @@ def _upper(
 ) -> float:
     """Epsilon of ratios with these probabilities without the record, composed (rounded up)."""
     some = (ratios > 0) & (absent > 0)
+    # A ratio of 0 is an infinite loss of null "in", as what is beyond the grid is of "out".
     none = float(absent[ratios == 0].sum())
     losses, masses = np.log(ratios[some]), absent[some]
     present = masses * ratios[some]
@@ -271,6 +275,7 @@ def _upper(
     up = np.minimum(np.expm1(within) / math.expm1(h), 1.0)
     found = 0.0
     for against in (False, True):
+        # The upper end's loss is h - within larger, so the share of P is e^(h - within) times Q's.
         share = up if against else np.minimum(up * np.exp(h - within), 1.0)
         mass = masses if against else present
         size = int(low[-1]) + 2

@@ -717,6 +717,7 @@ def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) 
     whole = setting.steps_per_pass
     alike = not setting.shuffled or setting.steps % whole == 0
     expect(alike, "steps", setting.steps, f"whole passes of {whole} where the order is shuffled")
+    # The record that shows most is also in the last pass, which may be shorter.
     shifts = -(-setting.steps // whole) if inserted is None else inserted
     # A swapped record moves a step by twice the clipping norm.
     moved = setting.group * shifts * (2 if setting.swaps else 1)
@@ -730,6 +731,7 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
         raise InputError(PROJECTED)
     changed = [name for name in setting.changed if name in EVERY]
     others = [name for name in changed if name != "release_every"]
+    # All iterates tell the noisy sums, whatever the optimiser does with them.
     if setting.release_every not in (None, 1) and others:
         words = " and ".join(map(_written, others))
         raise InputError(f"not known with {words} where some iterates are released")

@@ -498,6 +498,7 @@ class _Beginnings:
 
         pooled, steps = lipschitz * shift, whole - 1
         found = math.inf, 0
+        # After a visit in the last step nothing is left to begin with.
         if last > 1:
             found = price(pooled, last - 1), last - 1
         # To begin with fewer visits is as valid.

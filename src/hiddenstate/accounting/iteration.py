@@ -117,6 +117,7 @@ class SingleInsertion:
     def law(self) -> "Law":
         if self.beta == 0:
             return self._normal_pair(self.steps)
+        # Only the last law is kept in memory.
         return deque(self._evolution(), 1).pop()
 
     def _normal_pair(self, steps: int) -> "Law":
@@ -142,6 +143,7 @@ class SingleInsertion:
             means = np.stack((after[kept], after[kept]))
             with np.errstate(divide="ignore"):
                 logs = np.log((density * weights)[:, kept])
+            # The last noise stays in closed form: normal laws around the nodes of X_(t-1).
             yield Law(means, logs, 1.0, RAREST)
             if t < self.steps:
                 density = np.stack([kernel @ f for f in density])
@@ -151,6 +153,7 @@ class SingleInsertion:
         core = 0.0 if math.isinf(self.slope) else self.beta / self.slope
         spread = max(map(abs, self.start)) + REACH * math.sqrt(self.steps)
         width = 1.0 if math.isinf(self.slope) else 1 / (1 + self.slope)
+        # X_(T-1) has drifted T - 2 times.
         end = max(spread + self.beta * (self.steps - 2), core + 1)
         if (end + core / width) * 2 * NODES > MOST_NODES:
             raise InputError(
@@ -196,6 +199,7 @@ class Law:
         It speaks of one point of the trade-off curve, not of the curve.
         """
         z = (threshold - self.means) / self.deviation
+        # In logarithms, as either rate may be below the least double.
         out = logsumexp(self.log_weights[0] + log_ndtr(-z[0]))
         inside = logsumexp(self.log_weights[1] + log_ndtr(z[1]))
         return float(-ndtri_exp(out) - ndtri_exp(inside))
@@ -286,6 +290,7 @@ class Law:
 
         FPR - FNR runs from -1 to 1 in steps of at most 2 / ``points``.
         """
+        # Phi(-37) is 6e-300, so further out no rate changes.
         far = 37 * self.deviation
         at = np.linspace(self.means.max() + far, self.means.min() - far, 33)
         fpr, fnr = self.above(at)[0], self.below(at)[1]

@@ -102,6 +102,7 @@ class _Sweep:
         log_noise = np.log(self.noise_multiplier[points])
         order = np.lexsort((log_noise, *names))
         ends = np.flatnonzero(np.any(np.diff(names[:, order], axis=1) != 0, axis=0)) + 1
+        # Of fewer points each is solved by itself, at less cost than the nodes.
         panels = [part for part in np.split(order, ends) if len(part) >= 2 * _NODES]
         while panels:
             low, high = (np.array([log_noise[part[end]] for part in panels]) for end in (0, -1))
@@ -112,6 +113,7 @@ class _Sweep:
                 logs = np.log(self._at(first, nodes)._one_by_one(null).reshape(nodes.shape))
             halved = []
             for part, values, centre, width in zip(panels, logs, middle, half, strict=True):
+                # A panel of one noise multiplier has no width.
                 place = (log_noise[part] - centre) / width if width > 0 else log_noise[part] * 0
                 coefficients = _TO_COEFFICIENTS @ np.nan_to_num(values)
                 if np.all(np.isfinite(values)) and np.max(np.abs(coefficients[-4:])) < 1e-11:

@@ -158,12 +158,14 @@ def _least(sums: Floats, shares: Floats, noise: float, delta: float) -> float:
         grid = centre + np.linspace(-width, width, 401)
         there = ndtr(sums / noise - grid[:, None]) @ shares
         gone = ndtr(-sums / noise - grid[:, None]) @ shares
+        # Rarer outputs have too few digits.
         telling = (there > delta) & (gone > 1e-290)
         if not telling.any():
             return best
         shown = np.full(len(grid), -math.inf)
         shown[telling] = np.log((there[telling] - delta) / gone[telling])
         best = max(best, float(shown.max()))
+        # Two steps of the grid on either side of the best.
         centre, width = float(grid[int(np.argmax(shown))]), width / 100
     # Beside it an absolute error, of the probabilities, whose ratio is near 1 for small epsilons.
     return max(0.0, best * (1 - ROUNDED) - 1e-14)

@@ -45,6 +45,7 @@ def bracket(
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     arguments.check_delta(delta)
     sigma, rate, steps = float(noise_multiplier), float(sampling_rate), int(steps)
+    # A record in every step moves the sum by 2: as 1 with half the noise.
     whole = composition.bracket(sigma / 2, 1.0, steps, delta)
     if rate == 1 or whole.upper == 0:
         return whole
