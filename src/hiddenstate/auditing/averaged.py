@@ -176,6 +176,7 @@ class Averaged:
 
     def sized(self, size: tuple[int, int], hypotheses: Hypotheses, level: float) -> "Calibration":
         """The statistic and its critical values for (in-scores, out-scores); 0 out: known law."""
+        # Rules that differ in coins alone share a calibration, which is cached.
         return _calibration(replace(self, coins=None), size[1], size[0], hypotheses, level)
 
 
@@ -201,6 +202,7 @@ class Calibration:
     ) -> NDArray[np.float64]:
         """S of the scores, shape of the leading axes; coins as of ``Averaged``."""
         in_scores, out_scores = break_ties(in_scores, out_scores, coins)
+        # Standings: smaller is higher.
         into, out = (
             -world.kept(scores)
             for world, scores in ((self.into, in_scores), (self.out, out_scores))

@@ -223,6 +223,7 @@ def _p_value(guesses: Guesses, hypotheses: Hypotheses, index: int) -> float:
     least = _least(hypotheses, index, guesses)
     # The probabilities that are contradicted begin at the p-value: close in on it from above.
     low, high = -700.0, 0.0
+    # Five rounds of 64 candidates narrow 700 nats down to a millionth.
     for _ in range(5):
         candidates = np.linspace(low, high, 64)
         found = np.flatnonzero(_contradicted(guesses, least, np.exp(candidates)))

@@ -213,6 +213,7 @@ def _text(path: Path, ignore: Sequence[str]) -> pa.Table:
     if not header:
         raise InputError(f"{path}: not a readable table (it is empty)")
     delimiter = max(",;\t", key=header.count)
+    # Names may have spaces or quotes around them, so the reader is given them without.
     names = [name.strip().strip('"') for name in header.split(delimiter)]
     return csv.read_csv(
         path,

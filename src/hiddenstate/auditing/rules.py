@@ -271,6 +271,7 @@ def _first_best(
         parts = np.arange(0, width, -(-width // PARTS))
         ends = (starts[:, None] + np.append(parts[1:], width)).ravel()
         starts, width = (starts[:, None] + parts).ravel(), int(parts[1])
+        # The last block may be shorter than the others, so that parts of it are empty.
         inside = starts < len(places)
         starts, ends = starts[inside], np.minimum(ends[inside], len(places)) - 1
         here = _rank(bound(positives[starts], negatives[starts]), trivial)
