@@ -154,6 +154,7 @@ class ExpandingClip:
     def _centres(self) -> Array:
         """Positions of a noiseless run without the swapped record, before each step and after."""
         moves = np.zeros((self.steps, 2))
+        # A clipped step moves by step size times C: displacement / 2 times the batch size.
         moves[1 : 1 + self._expansions] = -self.displacement / 2 * self.batch_size
         moves[1 : 1 + self._expansions] *= self._directions[1]
         return np.concatenate((np.zeros((1, 2)), np.cumsum(moves, axis=0)))
@@ -165,6 +166,7 @@ class ExpandingClip:
         """
         curvature, gradient, _ = self._directions
         norm = self.run.clipping_norm
+        # Shape (1, records, 2): the same at all points.
         first = np.zeros((1, self.batch_size, 2))
         first[0, 0, 0] = -norm if world == "in" else norm
         contracting, factor = self._contractions

@@ -220,6 +220,7 @@ def best_threshold(
         return Repeaters(noise_multiplier, sampling_rate, steps, threshold).epsilon(delta)
 
     step = noise_multiplier / 4
+    # From 2 deviations below the mean without the canary to 6 above the one with it.
     grid = np.arange(-2.0, 6.0 + 1 / noise_multiplier, 0.25) * noise_multiplier
     best = grid[np.argmax([leak(threshold) for threshold in grid])]
     found = minimize_scalar(
