@@ -51,6 +51,7 @@ def bracket(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
     >>> print(round(lower, 2), round(upper, 2))
     1.7 1.7
     """
+    # A record that comes or goes shifts its batch's sum by 1 or not at all.
     lower = lower_epsilon(noise_multiplier, batches, epochs, delta, (1.0, 0.0), redrawn=True)
     sigma, batches, epochs = float(noise_multiplier), int(batches), int(epochs)
     every = Bracket(*gaussian.bracket(math.sqrt(epochs) / sigma, delta))
@@ -94,6 +95,7 @@ def lower_epsilon(
     sigma = noise / abs(present)
     if not covered(sigma, shown, delta) or batches == 1:
         return found
+    # Means of x in deviations, with the record and with what took its place.
     means = (1 / sigma, absent / noise) if absent else (1 / sigma,)
     masses = _merged(sigma, int(batches), _top(sigma, shown, delta), means).masses
     there, gone = (
@@ -118,6 +120,7 @@ def log_negative_moments(
     some = (law.points > 0) & (law.masses[0] > 0)
     logs, masses = np.log(law.points[some] / batches), np.log(law.masses[0][some])
     found = logsumexp(masses - np.outer(orders, logs), axis=1)
+    # E[Z^-k] = e^(k (k + 1) / (2 sigma^2)), if all other ratios are below the grid too.
     none = orders * (orders + 1) / (2 * sigma**2) + (batches - 1) * float(log_ndtr(-REACH))
     return np.logaddexp(found, none) + 1e-9
 
@@ -129,6 +132,7 @@ def covered(sigma: float, epochs: int, delta: float) -> bool:
 
 def _top(sigma: float, epochs: int, delta: float) -> float:
     """Where a grid ends: the same for many deltas, which share what is computed."""
+    # Eight decades of delta share a grid, beyond which lies at most 1e-7 of delta / epochs.
     decades = 8 * math.floor(math.log10(delta / epochs) / 8)
     return 1 / sigma - float(ndtri(10.0 ** (decades - 7)))
 
@@ -172,6 +176,7 @@ class _Leaf:
 
     def __init__(self, sigma: float, top: float, means: tuple[float, ...]) -> None:
         self.sigma, self.means = sigma, means
+        # 0.6745 is the upper quartile of the standard normal law.
         ends = np.array([-REACH, -0.6745, 0.0, 0.6745, top]) / sigma - 1 / (2 * sigma**2)
         first, low, middle, high, last = np.exp(ends).tolist()
         self.grid = _grid(first, last, middle, high - low)
@@ -192,9 +197,11 @@ class _Leaf:
         """The ratio moved to both ends of its cell; the mean of what is above the grid's end."""
         edges = self._numbers(self.grid)
         absent, present = (composition.cells(edges - mean) for mean in (0, 1 / self.sigma))
+        # The mass with the record is the ratio's mean over the cell, which this share keeps.
         up = np.clip((present - self.grid[:-1] * absent) / np.diff(self.grid), 0.0, absent)
         found = np.append(absent - up, float(ndtr(-edges[-1])))
         found[1:] += up
+        # E[max(Z - end, 0)], which counts as mass at an infinite loss.
         beyond = float(ndtr(1 / self.sigma - edges[-1])) - self.grid[-1] * float(ndtr(-edges[-1]))
         return _Law(self.grid, found[None], 1), max(beyond, 0.0)
 
@@ -226,6 +233,7 @@ def _added(one: _Law, other: _Law) -> _Law:
     middle = float(sides[0][1] + sides[1][1])
     spread = math.hypot(*(float(side[2] - side[0]) for side in sides))
     last = float(one.points[-1] + other.points[-1])
+    # The first point of every grid is 0.
     grid = _grid(float(min(one.points[1], other.points[1])), last, middle, spread)
     sums = np.minimum(np.add.outer(one.points, other.points), last).ravel()
     terms, size = one.terms + other.terms, len(grid)
@@ -253,6 +261,7 @@ def _upper(
 ) -> float:
     """Epsilon of ratios with these probabilities without the record, composed (rounded up)."""
     some = (ratios > 0) & (absent > 0)
+    # A ratio of 0 is an infinite loss of null "in", as what is beyond the grid is of "out".
     none = float(absent[ratios == 0].sum())
     losses, masses = np.log(ratios[some]), absent[some]
     present = masses * ratios[some]
@@ -266,6 +275,7 @@ def _upper(
     up = np.minimum(np.expm1(within) / math.expm1(h), 1.0)
     found = 0.0
     for against in (False, True):
+        # The upper end's loss is h - within larger, so the share of P is e^(h - within) times Q's.
         share = up if against else np.minimum(up * np.exp(h - within), 1.0)
         mass = masses if against else present
         size = int(low[-1]) + 2
@@ -277,6 +287,7 @@ def _upper(
         work = composition.Work(composition.MOST_WORK)
         try:
             found = max(found, composition.search(pair, epochs, delta, guess, 1e-6, work))
+        # No bound is found in time, and ``bracket`` falls back on the Gaussian one.
         except composition.Exhausted:
             return math.inf
     return found

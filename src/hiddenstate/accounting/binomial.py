@@ -34,6 +34,7 @@ def log_mass(k: Floats, trials: ArrayLike, rate: ArrayLike) -> Floats:
         mass = -_deviance(above, trials * rate) - _deviance(-above, trials * (1 - rate))
         inner = _stirling_error(trials) - _stirling_error(k) - _stirling_error(rest)
         inner -= 0.5 * np.log(2 * np.pi * k * rest / trials)
+    # At both ends the deviances alone are the mass: (1 - q)^n and q^n.
     mass += np.where((k > 0) & (rest > 0), inner, 0.0)
     mass = np.where(rate == 1, np.where(rest == 0, 0.0, -math.inf), mass)
     mass = np.where((rate == 0) | (trials == 0), np.where(k == 0, 0.0, -math.inf), mass)

@@ -138,6 +138,7 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
             continue
         try:
             answer = bound.compute(setting, delta)
+        # A bound refuses a setting that it says nothing of; the others still answer.
         except InputError as refusal:
             answers.append(Found(bound, None, f"none: {_by_options(setting, refusal)}"))
             continue
@@ -179,6 +180,7 @@ def _check(setting: Setting, answers: list[Found]) -> None:
         kind, group = one.bound.kind, one.bound.group
         if kind == "upper" or (kind == "exact" and least is not None):
             uppers.append((epsilon, one))
+        # A simulated audit is wrong with 5 % probability, so it contradicts no upper bound.
         if group != "simulated" and (kind in ("lower", "exact") or least is not None):
             lowers.append((epsilon if least is None else least, one))
     for upper, above in uppers:
@@ -428,6 +430,7 @@ def _positions(setting: Setting) -> dict[int, float]:
         ends = np.concatenate(blocks).tolist()
     found, before = {}, 0.0
     for end in ends:
+        # The last batch may be smaller, and records that fill no batch sit out.
         through = min(end * size, records) / min(whole * size, records)
         found[end], before = through - before, through
     return found
@@ -454,11 +457,13 @@ def _rhos(setting: Setting, rho: Rho, constant: Constant | None) -> list[float]:
     """Rho at each position, or that of composition where it is less."""
     if setting.group > 1:
         whole = _rhos(replace(setting, group=1), rho, constant)
+        # k records have k mu, and rho is mu^2 / 2. The worst position bounds every group.
         return [setting.group**2 * max(whole)] * len(whole)
     runs = [setting.at(position) for position in _positions(setting)]
     if not _varies(setting):
         return [min(rho(run, setting), cyclic.composition(run)) for run in runs]
     if constant is None:
+        # What all iterates tell is the same whatever the steps are.
         return [cyclic.composition(run) for run in runs]
     factors = setting.factors(constant(setting))
     plain = setting.factors(lambda size: 1.0)
@@ -609,6 +614,7 @@ ORDERED: tuple[Bound, ...] = (
         _domain,
         "last iterate, any clipped losses, projected on this domain",
         "ours: docs/cyclic-bounds.md, section 3",
+        # No factor holds for all losses: clipping alone bounds how far a step takes iterates.
         constant=lambda setting: lambda step_size: math.inf,
         group="hidden",
         applies=lambda setting: setting.diameter is not None,
@@ -711,6 +717,7 @@ def linear_epsilon(setting: Setting, delta: float, inserted: int | None = None) 
     whole = setting.steps_per_pass
     alike = not setting.shuffled or setting.steps % whole == 0
     expect(alike, "steps", setting.steps, f"whole passes of {whole} where the order is shuffled")
+    # The record that shows most is also in the last pass, which may be shorter.
     shifts = -(-setting.steps // whole) if inserted is None else inserted
     # A swapped record moves a step by twice the clipping norm.
     moved = setting.group * shifts * (2 if setting.swaps else 1)
@@ -724,6 +731,7 @@ def _heuristic(setting: Setting, delta: float) -> float | Value:
         raise InputError(PROJECTED)
     changed = [name for name in setting.changed if name in EVERY]
     others = [name for name in changed if name != "release_every"]
+    # All iterates tell the noisy sums, whatever the optimiser does with them.
     if setting.release_every not in (None, 1) and others:
         words = " and ".join(map(_written, others))
         raise InputError(f"not known with {words} where some iterates are released")
@@ -826,6 +834,7 @@ LINEAR: tuple[Bound, ...] = (
 
 def _likelihood_ratio(setting: Setting, delta: float) -> Value:
     batches = setting.steps_per_pass
+    # A lower bound counts whole epochs alone.
     epochs = setting.steps // batches
     expect(epochs >= 1, "steps", setting.steps, f"a whole pass, {batches}, or more")
     given = (setting.noise_multiplier, batches, epochs, delta)
@@ -841,6 +850,7 @@ def _likelihood_ratio(setting: Setting, delta: float) -> Value:
 
 def _sitting_out(setting: Setting, delta: float) -> Value:
     batches = setting.steps_per_pass
+    # An upper bound counts a part of an epoch as a whole one.
     given = (setting.noise_multiplier, batches, -(-setting.steps // batches), delta)
     one = shown(sitting_out.added_or_removed(*given), "upper", 4)
     remark = f"{one} if a record is added or removed and the number of batches stays"
@@ -849,6 +859,7 @@ def _sitting_out(setting: Setting, delta: float) -> Value:
 
 def _as_if_sampled(setting: Setting, delta: float) -> float:
     k = setting.group
+    # As in ``_grouped``: k steps of one record with less noise stand for a step of k records.
     noise = setting.noise_multiplier / math.sqrt(k)
     mechanism = (noise, 1 / setting.steps_per_pass, k * setting.steps)
     return composition.fine_bracket(*mechanism, delta, k).upper

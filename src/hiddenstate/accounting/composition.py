@@ -166,6 +166,7 @@ class _Block:
     def top(self, tail: float) -> float:
         """A loss above log(1 - rate), the least, that P exceeds with at most this probability."""
         beyond = np.cumsum(self.weights[::-1])[::-1]
+        # Half the tail is for rarer numbers of samples, half for the noise.
         last = int(np.sum(beyond > tail / 2))
         y = float(self.shifts[max(last - 1, 0)])
         y -= self.noise_std * float(ndtri(max(tail if last == 1 else tail / 2, 1e-300)))
@@ -176,7 +177,9 @@ class _Block:
     def outputs(self, above: Floats) -> Floats:
         """Outputs whose losses are so far above log(1 - rate), ascending."""
         if self.pair is not None:
+            # The root search's rounding must not make outputs descend.
             return np.maximum.accumulate(self.pair.threshold(above + self.log_none))
+        # This is log(e^above - 1) without overflow or cancellation.
         return 0.5 + self.noise_std**2 * (above + np.log(-np.expm1(-above)) - self.odds)
 
 
@@ -220,7 +223,9 @@ class _Step:
         # How far the bin's loss is above the bin's lower end.
         within = np.clip(self._above(absent, present) - np.arange(len(absent)) * self.h, 0, self.h)
         if direction == "out":
+            # Where the mass without the record underflows, the whole bin moves up.
             within[absent == 0] = self.h
+            # (1 - e^-within) / (1 - e^-h) of the bin's mass under P keep its mass under Q.
             moved = mixed * np.minimum(np.expm1(-within) / math.expm1(-self.h), 1.0)
             masses = np.append(mixed - moved, 0.0)
             masses[1:] += moved
@@ -229,12 +234,15 @@ class _Step:
         moved = absent * np.minimum(np.expm1(within) / math.expm1(self.h), 1.0)
         masses = np.append(absent - moved, 0.0)
         masses[1:] += moved
+        # Beyond the grid losses of null "in" are lower still: the grid's end rounds them up.
         masses[-1] += self.top_absent
         first = -self.log_none - self.h * len(absent)
         return Losses(masses[::-1], first, self.h)
 
     def lower(self, direction: Direction) -> Losses:
         """Masses of a pair that the step's dominates, and by how much their losses are off."""
+        # Bins lie around grid points. The last half bin and what is beyond it are left out,
+        # which only lowers delta.
         absent = self.absent[0::2].copy()
         present = self.present[0::2].copy()
         absent[1:] += self.absent[1:-1:2]
@@ -242,6 +250,7 @@ class _Step:
         mixed = (1 - self.rate) * absent + self.rate * present
         residual = self._above(absent, present) - np.arange(len(absent)) * self.h
         if direction == "out":
+            # Where the mass without the record underflows, the bin's lower end bounds the loss.
             residual = np.where(absent > 0, np.clip(residual, -self.h / 2, self.h / 2), -self.h / 2)
             return Losses(mixed, self.log_none, self.h, residuals=residual)
         residual = -np.clip(residual, -self.h / 2, self.h / 2)[::-1]
@@ -278,6 +287,7 @@ class _Cumulants:
     def __init__(self, losses: Losses, steps: int) -> None:
         masses = losses.masses
         kept = np.flatnonzero(masses > 0)
+        # Blocks suffice: the cumulants choose the tilt alone, and every tilt gives a valid bound.
         starts = np.arange(0, len(kept), max(1, len(kept) // 4096))
         total = np.add.reduceat(masses[kept], starts)
         grid = losses.first + losses.spacing * kept
@@ -323,6 +333,7 @@ def _reach(weights: Floats, values: Floats, steps: int, probability: float) -> f
     variance = float(np.sum(weights * values**2))
     if reach == 0 or variance == 0:
         return reach
+    # The best theta of a normal sum comes first; every theta gives a valid bound.
     theta = math.sqrt(2 * need / (steps * variance))
     for _ in range(12):
         if theta * furthest < 600:
@@ -393,11 +404,13 @@ class _Tilted:
             return None
         length = fft.next_fast_len(math.ceil(right) + 2 - first, real=True)
         work.spend(length)
+        # The convolution is circular: mass beyond either end wraps around, within the error below.
         folded = np.bincount(
             (self.kept - self.centre) % length, weights=self.masses, minlength=length
         )
         transformed = fft.rfft(folded)
         tilted = np.roll(fft.irfft(transformed**steps, length), -(first % length))
+        # Either end and the steps' residuals may cost ``lost`` each.
         return first, tilted, 3 * lost + _rounding(transformed, steps, length)
 
 
@@ -432,6 +445,7 @@ def _epsilon(
     start = int(np.searchsorted(x, -min(12 / tilt, 600.0)))
     x, tilted = x[start:], tilted[start:]
     log_scale = steps * step.log_mass - tilt * h * drift
+    # Infinite losses take 1 - (1 - infinite)^steps of delta.
     finite = delta + math.expm1(steps * math.log1p(-losses.infinite))
     if finite <= 0:
         return math.inf
@@ -459,6 +473,8 @@ def _crossing(
     below = np.append(np.cumsum(discounted[:0:-1])[::-1], 0.0)
     # Running sums of n terms are off by at most n roundings of their total.
     pad = (error / (1 + tilt) + 2 * _U * len(x)) * np.exp(-tilt * x)
+    # There e^x is out of range. 0 is still a lower bound on delta, and a sum from which nothing
+    # is subtracted is an upper bound.
     far = x > 600
     with np.errstate(over="ignore", invalid="ignore"):
         if lower:
@@ -471,9 +487,11 @@ def _crossing(
     if not large.size:
         return None
     last = int(large[-1])
+    # Delta is above the target up to the last loss: a valid lower bound, and no upper one.
     if last == len(x) - 1:
         return float(x[-1]) if lower else math.inf
     if below[last] > 0 and not far[last]:
+        # Between two losses delta is above - e^epsilon below, which has a closed-form root.
         inside = math.log((above[last] - target) / below[last])
         return min(max(inside, float(x[last])), float(x[last + 1]))
     return float(x[last + 1])
@@ -610,6 +628,7 @@ def lower_epsilon(present: Floats, absent: Floats, times: int, delta: float, gue
     found = 0.0
     for mass, against in ((one, other), (other, one)):
         losses = np.log(mass / against)
+        # Losses that are all alike need a spacing above 0 too.
         h = max(float(np.ptp(losses)), 1e-6) / BINS
         index = np.round((losses - losses.min()) / h).astype(int)
         binned, others = np.bincount(index, weights=mass), np.bincount(index, weights=against)
@@ -669,6 +688,7 @@ def _bracket(
     top, single = block.top(tail), block.spread
     spread = single * math.sqrt(steps)
     z = math.sqrt(2 * math.log(1 / delta))
+    # By the central limit of the losses; it decides where the search starts, not the bounds.
     guess = spread**2 / 2 + spread * z
     h = math.sqrt(4 * allowed(guess, width) * single / (z * math.sqrt(steps)))
     h = max(min(h, single, top / 100), top / (1 << 18))
@@ -697,6 +717,7 @@ def _bracket(
             found = search(step.upper(direction), steps, delta, guess, share, work)
             upper = min(upper, found)
             guess = guess if math.isinf(found) else upper
+            # Both are certified, so more than rounding between them is a fault of the code.
             if lower > upper * (1 + 1e-9) + 1e-12:
                 raise ArithmeticError(f"a lower bound of {lower} above the upper one, {upper}")
             excess = (upper - lower) / allowed(lower, width)

@@ -267,6 +267,7 @@ def bounded_domain(run: CyclicDPSGD, lipschitz: float, diameter: float) -> float
     shift = _in_noise("diameter", diameter, run)
     found = [_Beginnings(run, lipschitz).least(shift)[0], 2 * sharp(run, lipschitz)]
     found.append(2 * clipped_domain(run, diameter))
+    # With L = 1 the first kind of step is never worse, as R + s is at most R + 2 lambda C.
     if lipschitz > 1:
         for turn in np.geomspace(1e-6, 1, _TURNS) * shift:
             price, steps = _Beginnings(run, lipschitz).least(float(turn))
@@ -297,6 +298,7 @@ def holder_domain(run: CyclicDPSGD, exponent: float, diameter: float) -> float:
     """
     expect(0 <= exponent <= 1, "holder", exponent, "a number from 0 to 1")
     unit = run.noise_std
+    # Distances are in units u of the noise: lambda H (u R)^p / u.
     constant = run.step_size * run.smoothness * unit ** (exponent - 1)
     growth, most = domain.holder(constant, exponent), run.signal * run.batch_size
     found = math.inf
@@ -308,6 +310,7 @@ def holder_domain(run: CyclicDPSGD, exponent: float, diameter: float) -> float:
         # The last visit is hidden_steps before the end, and the others a pass before each other.
         since = max(run.hidden_steps, 1) - 1
         visits = spent[::-1][since :: run.steps_per_pass][: run.visits]
+        # A visit hides s more than its step: (a + s)^2 - a^2 = s (2 a + s).
         extra = run.signal * (2 * float(visits.sum()) + len(visits) * run.signal)
         found = min(found, float(spent @ spent) + extra)
     return _rho(found, _UP_POOLED)
@@ -316,6 +319,7 @@ def holder_domain(run: CyclicDPSGD, exponent: float, diameter: float) -> float:
 def _by_clipping(run: CyclicDPSGD, shift: float, most: int) -> float:
     """Squared price of a shift that at most so many steps hide, each of which clips."""
     each = run.signal * run.batch_size
+    # The price is convex in k and least at shift / each, so a neighbouring integer is best.
     best = min(max(shift / each, 1.0), float(most))
     return min(
         squared(shift + k * each) / k for k in {math.floor(best), min(math.ceil(best), most)}
@@ -345,6 +349,7 @@ def _contracting(run: CyclicDPSGD, factor: float, diameter: float | None) -> flo
     found = []
     since = run.hidden_steps - 1  # steps between a visit and the stretches
     for length in _visited_backwards(run):
+        # After the last step there is no noise left to hide a diameter.
         if diameter is not None and (since or stretches.pools):
             shift = factor * _in_noise("diameter", diameter, run)
             found.append(stretches.spent(shift, since))
@@ -493,6 +498,7 @@ class _Beginnings:
 
         pooled, steps = lipschitz * shift, whole - 1
         found = math.inf, 0
+        # After a visit in the last step nothing is left to begin with.
         if last > 1:
             found = price(pooled, last - 1), last - 1
         # To begin with fewer visits is as valid.
@@ -550,6 +556,7 @@ def _in_noise(name: str, value: float, run: CyclicDPSGD) -> float:
     expect(0 <= value < math.inf, name, value, "a number >= 0")
     signal = value / run.noise_std
     expect(signal <= LARGEST, name, value, f"at most 1e140 times noise_std = {run.noise_std:g}")
+    # Rounded up to where its square keeps all digits.
     return max(signal, LEAST) if value else 0.0
 
 

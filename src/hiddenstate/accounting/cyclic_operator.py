@@ -99,6 +99,7 @@ def contraction(step_size: float, strong_convexity: float, smoothness: float) ->
     factor = max(1 - step_size * strong_convexity, abs(1 - step_size * smoothness))
     most = 2 / (smoothness or math.inf)
     expect(factor <= 1, "step_size", step_size, f"at most 2 / smoothness = {most:.6g}")
+    # Added, not multiplied: 1 - step kappa has the rounding error of 1, however small it is.
     return min(1.0, max(factor, LEAST) + 8 * _EPS)
 
 

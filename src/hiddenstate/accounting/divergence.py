@@ -83,6 +83,7 @@ def gaussian_epsilon(rho: float, delta: float) -> float:
         return 0.0
     # Phi(-distance) alone is above the delta, and below the target at the larger end.
     most += math.sqrt(max(0.0, -2 * target) + 1)
+    # Of the two ends the one where delta is below the target, which rounds epsilon up.
     _, distance = roots.between(excess, -mu / 2, most, absolute=1e-12)
     return mu * (mu / 2 + distance) * (1 + 8 * eps)
 
@@ -111,6 +112,7 @@ def averaged_epsilon(rhos: ArrayLike, shares: ArrayLike, delta: float) -> float:
 
     if worst == 0 or excess(0.0) <= 0:
         return 0.0
+    # The mean is at most the worst but for rounding.
     if excess(worst) >= 0:
         return worst
     return roots.between(excess, 0.0, worst, relative=1e-10)[1]

@@ -63,6 +63,7 @@ def epsilon(
     single = math.sqrt(min(math.expm1(min(1 / float(values[-1]), 7.0) ** 2), 1e4))
     deviation = sampling_rate * single * math.sqrt(steps)
     z = math.sqrt(2 * math.log(1 / delta))
+    # This makes z T h^2 / (12 s) at most half of 1e-3.
     interval = min(pld.INTERVAL, math.sqrt(6 * 1e-3 * deviation / (steps * z)))
     parts = [(float(value), sampling_rate, int(n)) for value, n in zip(values, counts, strict=True)]
     fine = max(pld.points(*part, interval) for part in parts) <= pld.MOST_POINTS

@@ -117,6 +117,7 @@ class SingleInsertion:
     def law(self) -> "Law":
         if self.beta == 0:
             return self._normal_pair(self.steps)
+        # Only the last law is kept in memory.
         return deque(self._evolution(), 1).pop()
 
     def _normal_pair(self, steps: int) -> "Law":
@@ -142,6 +143,7 @@ class SingleInsertion:
             means = np.stack((after[kept], after[kept]))
             with np.errstate(divide="ignore"):
                 logs = np.log((density * weights)[:, kept])
+            # The last noise stays in closed form: normal laws around the nodes of X_(t-1).
             yield Law(means, logs, 1.0, RAREST)
             if t < self.steps:
                 density = np.stack([kernel @ f for f in density])
@@ -151,6 +153,7 @@ class SingleInsertion:
         core = 0.0 if math.isinf(self.slope) else self.beta / self.slope
         spread = max(map(abs, self.start)) + REACH * math.sqrt(self.steps)
         width = 1.0 if math.isinf(self.slope) else 1 / (1 + self.slope)
+        # X_(T-1) has drifted T - 2 times.
         end = max(spread + self.beta * (self.steps - 2), core + 1)
         if (end + core / width) * 2 * NODES > MOST_NODES:
             raise InputError(
@@ -159,6 +162,7 @@ class SingleInsertion:
             )
         inner = np.linspace(0, core, 1 + math.ceil(core / width))
         outer = np.linspace(core, end, 1 + math.ceil(end - core))
+        # The drift's breaks, at 0 or at the ends of the ramp, are edges: no panel straddles one.
         half = np.concatenate((inner[:-1], outer))
         edges = np.concatenate((-half[:0:-1], half))
         nodes, node_weights = np.polynomial.legendre.leggauss(NODES)
@@ -195,6 +199,7 @@ class Law:
         It speaks of one point of the trade-off curve, not of the curve.
         """
         z = (threshold - self.means) / self.deviation
+        # In logarithms, as either rate may be below the least double.
         out = logsumexp(self.log_weights[0] + log_ndtr(-z[0]))
         inside = logsumexp(self.log_weights[1] + log_ndtr(z[1]))
         return float(-ndtri_exp(out) - ndtri_exp(inside))
@@ -243,6 +248,7 @@ class Law:
         tail = float(logsumexp(self.log_weights[one] + log_ndtr(-z[one])))
         density = self.log_weights - z**2 / 2
         shares = density[other] - density[other].max()
+        # ``log_mills`` is the logarithm of 2 Phi(x) e^(x^2 / 2).
         mills = logsumexp(shares + log_mills(-z[other])) - logsumexp(shares) - math.log(2)
         lost = -math.expm1(min(float(logsumexp(density[one]) + mills) - tail, 0.0))
         return tail + math.log(lost) if lost else -math.inf
@@ -273,6 +279,7 @@ class Law:
             absolute=1e-15 * self.deviation,
         )
         epsilon = abs(self.log_ratio(found[null == "out"]))
+        # The outputs that decide have about the probability delta e^-epsilon in the other world.
         fine = target - epsilon >= self.rarest
         why = f"a larger one: epsilon hangs on outputs rarer than e^{self.rarest:.0f}"
         expect(fine, "delta", delta, why)
@@ -283,6 +290,7 @@ class Law:
 
         FPR - FNR runs from -1 to 1 in steps of at most 2 / ``points``.
         """
+        # Phi(-37) is 6e-300, so further out no rate changes.
         far = 37 * self.deviation
         at = np.linspace(self.means.max() + far, self.means.min() - far, 33)
         fpr, fnr = self.above(at)[0], self.below(at)[1]
@@ -301,6 +309,7 @@ class Law:
     def _sum(self, function: Callable[[Array], Array], at: ArrayLike) -> tuple[Array, Array]:
         """Both worlds' mixtures of ``function`` at standardised distances."""
         at = np.asarray(at, dtype=float)
+        # In parts, as 1,001 points times 60,000 components would take half a gigabyte.
         if at.size > 64:
             parts = [
                 self._sum(function, part) for part in np.array_split(at.ravel(), at.size // 32)
@@ -455,6 +464,7 @@ def _normal(z: Array) -> Array:
 
 def _kernel(x: Array, weights: Array, after: Array) -> csc_array:
     """Density at each node of a step from the other nodes, with the quadrature's weights."""
+    # Only nodes that the noise reaches: each column has a short run of rows.
     first, last = np.searchsorted(x, after - REACH), np.searchsorted(x, after + REACH)
     counts = last - first
     pointers = np.concatenate(([0], np.cumsum(counts)))

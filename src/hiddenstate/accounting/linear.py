@@ -78,6 +78,7 @@ class _Sweep:
     def epsilon(self, null: Null) -> Floats:
         """Epsilon of each mechanism at its level of delta."""
         for point in np.flatnonzero(~self._fine()):
+            # The checks of a single mechanism name what is out of range.
             check_delta(self.level[point])
             last_iterate(*self._mechanism(point))
         found = np.zeros(len(self.level))
@@ -101,6 +102,7 @@ class _Sweep:
         log_noise = np.log(self.noise_multiplier[points])
         order = np.lexsort((log_noise, *names))
         ends = np.flatnonzero(np.any(np.diff(names[:, order], axis=1) != 0, axis=0)) + 1
+        # Of fewer points each is solved by itself, at less cost than the nodes.
         panels = [part for part in np.split(order, ends) if len(part) >= 2 * _NODES]
         while panels:
             low, high = (np.array([log_noise[part[end]] for part in panels]) for end in (0, -1))
@@ -111,6 +113,7 @@ class _Sweep:
                 logs = np.log(self._at(first, nodes)._one_by_one(null).reshape(nodes.shape))
             halved = []
             for part, values, centre, width in zip(panels, logs, middle, half, strict=True):
+                # A panel of one noise multiplier has no width.
                 place = (log_noise[part] - centre) / width if width > 0 else log_noise[part] * 0
                 coefficients = _TO_COEFFICIENTS @ np.nan_to_num(values)
                 if np.all(np.isfinite(values)) and np.max(np.abs(coefficients[-4:])) < 1e-11:
@@ -151,6 +154,7 @@ class _Sweep:
     def _solved(self, points: NDArray[np.int64], side: float) -> Floats:
         """Epsilon of the points for one null hypothesis; nan where this method loses digits."""
         rate, steps = self.rate[points], self.steps[points]
+        # e^-39 is 1e-17, the share of delta that the windows may miss.
         mean, need = steps * rate, -np.log(self.level[points]) + 39
         s = self.noise_multiplier[points] * np.sqrt(steps)
         # Where the loss at about the y that is looked for has its largest term.
@@ -169,6 +173,7 @@ class _Sweep:
         last = np.minimum(np.ceil(last), steps)
         # Every stride-th term tells the sum where terms change slowly.
         angle = np.arccos(np.clip(1 - 38 / np.maximum(deviation, 1.0) ** 2, -1, 1))
+        # At a deviation of sqrt(19) = 4.36 the angle is pi and the stride 2; below, all count.
         stride = np.where((rate == 1) | (deviation < 4.4), 1.0, np.floor(2 * np.pi / angle))
         width = np.floor((last - first) / stride) + 1
         solved = np.full(len(points), math.nan)
@@ -231,6 +236,7 @@ class _Sweep:
                     log_delta -= loss
                     decay = np.einsum("ij,ij->i", e, mills) / leak
                 h = np.sqrt(-log_delta)
+                # Newton's step on h, whose slope in y is side decay slope / (2 h).
                 step = 2 * h * (aim - h) / (side * decay * slope)
                 step = np.clip(step, -2, 2)
                 # A row is done when its next step is below rounding.
@@ -251,6 +257,7 @@ class _Sweep:
                 each = np.sum(weights, axis=1)
                 centre = np.einsum("ij,ij->i", weights, k) / each
                 apart = np.einsum("ij,ij->i", weights, (k - centre[:, None]) ** 2) / each
+                # 2 e^-33 is 1e-14. The negated comparison counts nan as lost.
                 lost |= (stride > 1) & ~(apart * spared > 33)
         return np.where(lost, math.nan, np.maximum(epsilon, 0.0))
 
@@ -352,6 +359,7 @@ def last_iterate_noise_multiplier(
                 float(noisy.log_delta_at(y, null=null))
                 for null in DIRECTIONS
                 for y in [noisy.threshold(epsilon if null == "out" else -epsilon)]
+                # No loss of null "in" reaches this epsilon, where its delta is 0.
                 if y > -math.inf
             )
             return max(directions) - target
@@ -368,6 +376,7 @@ def last_iterate_noise_multiplier(
             low *= 2
         while excess(high) > 0:
             high *= 2
+        # The larger end, so that noise is rounded up.
         return math.exp(roots.between(excess, low, high, absolute=1e-13)[1])
 
     return _broadcast(solve, epsilon, delta, sampling_rate, steps)

@@ -146,6 +146,7 @@ class GaussianMixture:
             slope = self._mean_shift(y[todo], value) / variance
             with np.errstate(divide="ignore"):  # no slope, where shifts are all but impossible
                 step = (value - flat[todo]) / slope
+            # From the right no step is negative but for rounding.
             y[todo] -= np.maximum(step, 0)
             todo = todo[step > 1e-15 * np.maximum(np.abs(y[todo]), self.noise_std)]
         raise ArithmeticError("Newton's method did not converge")
@@ -187,6 +188,7 @@ class GaussianMixture:
         while excess(y0 + step) > 0:
             step *= 2
         ends = roots.between(excess, *sorted((y0, y0 + step)), absolute=1e-15 * self.noise_std)
+        # Of the two ends the one with less delta, which rounds epsilon up.
         return abs(float(self.loss(ends[null == "out"])))
 
     def bracket(self, delta: float, *, share: float, null: Null = "either") -> tuple[float, float]:
@@ -209,6 +211,7 @@ class GaussianMixture:
         # As a rule a share is more than rounding moves it.
         if high - low > 4 * loss:
             at_low, at_high = self.delta([low + loss, high - loss], null=null)
+            # Delta falls with epsilon, so the two enclose it if they differ by more than rounding.
             if at_low >= delta * (1 + off) and at_high <= delta * (1 - off):
                 return low, high
         least = self.epsilon(delta * (1 + off), null=null) * (1 - 8 * _U) - loss
@@ -294,6 +297,7 @@ def _log_sum(terms: Floats) -> Floats:
     """
     rows, top = np.arange(len(terms)), np.argmax(terms, axis=1)
     peak = terms[rows, top]
+    # Two infinities of the same sign would have no difference.
     others = np.exp(terms - np.maximum(peak, -1e300)[:, None])
     others[rows, top] = 0
     return peak + np.log1p(others.sum(axis=1))

@@ -56,6 +56,7 @@ def epsilon(setting: Setting, delta: float) -> Bracket:
         return _exact(2 * float(sums.max()) / noise, delta)
     shares, out = _shares(setting), setting.sitting_out
     if out:
+        # A record that sits out is in a batch of weight 0.
         folded = np.column_stack((folded, np.zeros(len(folded))))
         shares = np.append(shares * (1 - out), out)
     if np.ptp(folded, axis=1).max() == 0 or (not setting.redrawn and np.ptp(sums) == 0):
@@ -115,7 +116,9 @@ def _drawn(folded: Floats, shares: Floats, *, up: bool) -> tuple[Floats, Floats]
     """Sums of a weight an epoch, each drawn with the shares, and their probabilities."""
     expect(len(folded) < CELLS // 2, "epochs", len(folded), f"fewer than {CELLS // 2:,}")
     top = float(folded.max(axis=1).sum())
+    # Each epoch may round up by a cell, so as many cells stay free at the end.
     h = top / (CELLS - 1 - len(folded))
+    # Larger sums show more: up for an upper bound. The factor covers the division's rounding.
     points = (np.ceil if up else np.floor)(folded / h * (1 + (1e-12 if up else -1e-12)))
     masses = np.zeros(CELLS)
     masses[0] = 1.0
@@ -155,12 +158,14 @@ def _least(sums: Floats, shares: Floats, noise: float, delta: float) -> float:
         grid = centre + np.linspace(-width, width, 401)
         there = ndtr(sums / noise - grid[:, None]) @ shares
         gone = ndtr(-sums / noise - grid[:, None]) @ shares
+        # Rarer outputs have too few digits.
         telling = (there > delta) & (gone > 1e-290)
         if not telling.any():
             return best
         shown = np.full(len(grid), -math.inf)
         shown[telling] = np.log((there[telling] - delta) / gone[telling])
         best = max(best, float(shown.max()))
+        # Two steps of the grid on either side of the best.
         centre, width = float(grid[int(np.argmax(shown))]), width / 100
     # Beside it an absolute error, of the probabilities, whose ratio is near 1 for small epsilons.
     return max(0.0, best * (1 - ROUNDED) - 1e-14)

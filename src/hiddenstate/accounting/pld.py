@@ -68,6 +68,7 @@ def privacy_loss(
         sampling_prob=sampling_rate,
         adjacency_type=adjacency.REMOVE if null == "out" else adjacency.ADD,
     )
+    # As dp-accounting does it, but with the deltas of all losses at once, which is faster.
     bounds = loss.connect_dots_bounds()
     lower = math.floor(bounds.epsilon_lower / interval)
     upper = math.ceil(bounds.epsilon_upper / interval)
@@ -260,6 +261,7 @@ def noise_multipliers(
     if width is None and delta >= least_delta(steps):
         try:
             solutions = calibrated()
+        # The interval may not resolve these epsilons; brackets calibrate them below.
         except (ArithmeticError, InputError):
             solutions = np.full(epsilons.shape, math.nan)
     for i, (target, sigma) in enumerate(zip(epsilons, solutions, strict=True)):
@@ -311,6 +313,7 @@ def _certified(
     while True:
         middle = (low + high) / 2
         value = upper(middle)
+        # The bracket is room / 4 wide, so the true epsilon is at least target - room.
         if target - 3 * room / 4 <= value <= target:
             return math.exp(middle)
         if high - low < 1e-12:
@@ -384,6 +387,7 @@ def _calibrate(
         for _ in range(60):
             (x0, y0), (x1, y1) = points[-2:]
             slope = (y1 - y0) / (x1 - x0) if x1 != x0 else -1.0
+            # Epsilon falls with noise, so a slope that is not clearly negative is rounding.
             step = np.clip((aim - y1) / min(slope, -0.05), -0.5, 0.5)
             x = x1 + float(step)
             points.append((x, log_epsilon(x)))
@@ -412,6 +416,7 @@ def points(sigma: float, rate: float, steps: int, interval: float) -> float:
     variance = rate**2 * math.expm1(min(1 / sigma**2, 700.0)) / interval**2 + rate / interval
     variance = min(variance, single**2)
     orders = np.arange(1, 21) / single
+    # 72 is about twice log(2 / 1e-15), for the tails that it cuts off at both ends.
     return min(single * steps, single + float(np.min(steps * variance * orders + 72 / orders)))
 
 

@@ -33,6 +33,7 @@ def between(
     share = 0.5
     while True:
         x = a + share * (b - a)
+        # The ends are neighbouring doubles.
         if x in (a, b):
             break
         at_x = function(x)

@@ -63,6 +63,7 @@ def convex(run: Setting, delta: float) -> float:
     """
     weak, smooth, strong = run.curvature
     expect(weak == 0, "weak_convexity", run.weak_convexity, "0: convex losses")
+    # With decay a = rate * decay a step has the size rate / (1 - a), at most 2 / smoothness.
     most = 2 / max(smooth + 2 * run.weight_decay, 1e-300)
     words = f"at most {most:.4g}, 2 over the curvature of the largest batch"
     expect(run.learning_rate <= most * (1 + 1e-12), "learning_rate", run.learning_rate, words)
@@ -76,6 +77,7 @@ def convex(run: Setting, delta: float) -> float:
     factor = contraction(run.learning_rate)
     apart = [] if run.width is None else [run.width]
     if factor < 1:
+        # A shift of 1 a step, each contracted by all later steps, adds up to a geometric series.
         apart.append(1 / (1 - factor))
     expect(bool(apart), "diameter", run.diameter, "a number, or losses that are strongly convex")
     shift = min(apart)
@@ -118,6 +120,7 @@ def holder(run: Setting, delta: float) -> float:
     assert run.smoothness is not None
     power = run.holder
     constant = run.learning_rate * run.smoothness / run.rate
+    # Distances are in units u of a record's shift: constant (u R)^p / u.
     growth = domain.holder(constant * run.shift ** (power - 1), power)
     prices: dict[int, float] = {}
     for steps, spent in domain.spendings(growth, _width(run), run.steps):
@@ -134,9 +137,11 @@ def _varies(run: Setting) -> bool:
 def _best_last(run: Setting, delta: float, constant: Callable[[float], float]) -> float:
     """``_best`` for steps of factors of their own, in units of what a record moves each."""
     steps = run.rates / run.learning_rate
+    # Rounded down, as less noise hides less.
     noises = steps * (1 - 1e-15)
     prices = varying.by_last_steps(run.factors(constant), noises, steps, run.width)
     expect(bool(np.isfinite(prices).any()), "steps", run.steps, "fewer that expand so much")
+    # All steps together have nothing before them to hide, and ``_composed`` divides by mu.
     return _best(run, delta, lambda last: max(float(prices[last - 1]), 1e-12))
 
 
@@ -159,6 +164,7 @@ def _best(run: Setting, delta: float, price: Price, every: Sequence[int] | None 
     expect(bool(np.isfinite(squares).any()), "diameter", run.diameter, words)
     spread = run.rate**2 * np.expm1(np.minimum(1 / (run.noise_multiplier**2 * (1 - SHARES)), 50))
     mus = np.sqrt(squares / SHARES) / run.noise_multiplier
+    # Variances of the losses add up, and epsilon grows with their sum.
     total = mus**2 + np.array(every)[:, None] * spread
     steps, share = np.unravel_index(int(np.argmin(total)), total.shape)
     mu = float(mus[steps, share]) * (1 + 1e-12)

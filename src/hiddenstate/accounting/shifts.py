@@ -84,6 +84,7 @@ class Stretches:
         """A stretch with the pools it merges with, and how many remain behind it."""
         behind = len(self.pools)
         if self.lipschitz < 1:
+            # Rounded up where it would underflow.
             shift = max(shift * self._power(steps - 1), LEAST)
         while behind:
             later, length, _ = self.pools[behind - 1]

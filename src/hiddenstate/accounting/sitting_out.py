@@ -66,6 +66,7 @@ def swapped(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
         # A mean of fewer ratios has larger negative moments.
         given = (sigma, batches - level, epochs, delta)
         below = balls_and_bins.log_negative_moments(*given, orders - 1)
+        # The sum of b - a ratios over b is their mean times (b - a) / b.
         fewer = (orders - 1) * np.log(batches / (batches - orders))
         best = min(best, _converted(epochs * (moments[orders] + below + fewer), orders, delta))
     return max(best, 0.0)
@@ -76,6 +77,7 @@ def _hoelder(sigma: float, batches: int, epochs: int, delta: float, moments: Flo
     negative = np.arange(1, LEVELS[-1] + 1)
     below = balls_and_bins.log_negative_moments(sigma, batches, epochs, delta, negative)
     n, m = np.meshgrid(np.arange(2, len(moments)), negative)
+    # With this p both powers are of one order a: n / p = a and m (1 - 1 / p) = a - 1.
     p = (n + m) / (m + 1)
     logs = moments[n] / p + below[m - 1] * (1 - 1 / p)
     return _converted(epochs * logs, n / p, delta)
@@ -99,6 +101,7 @@ def _log_moments(sigma: float, batches: int) -> Floats:
     power = np.ones(1)
     for k in order[1 : batches + 1].tolist():
         i = np.arange(1, k + 1)
+        # Miller's recurrence, the first coefficient being 1.
         power = np.append(power, ((batches + 1) * i - k) @ (one[i] * power[k - i]) / k)
     kept = power[np.isfinite(power)]
     order = order[: len(kept)]

@@ -45,6 +45,7 @@ def bracket(
     arguments.check_mechanism(noise_multiplier, sampling_rate, steps)
     arguments.check_delta(delta)
     sigma, rate, steps = float(noise_multiplier), float(sampling_rate), int(steps)
+    # A record in every step moves the sum by 2: as 1 with half the noise.
     whole = composition.bracket(sigma / 2, 1.0, steps, delta)
     if rate == 1 or whole.upper == 0:
         return whole
@@ -76,6 +77,7 @@ def bracket(
             before, upper = upper, min(upper, found)
             guess = guess if math.isinf(found) else upper
             close = max(min(1e-3, 0.01 * upper), 1e-4 * upper)
+            # A fixed size has a lower bound that no grid improves: stop once the upper one settles.
             if upper - lower <= close or (fixed_size and 0 <= before - upper <= close / 10):
                 break
             h, share = h / 3, max(share / 10, 1e-8)
@@ -116,9 +118,11 @@ class _Step:
             shifts = (2.0, 0.0)
         else:
             with np.errstate(divide="ignore"):
+                # A loss l is at sinh(y / s^2 - l / 2) = (1 / q - 1) e^(1 / (2 s^2)) sinh(l / 2).
                 odds = losses / 2 + np.log(-np.expm1(-losses) / 2)
             odds += math.log1p(-rate) - math.log(rate)
             odds += 1 / (2 * sigma**2)
+            # arcsinh(e^odds), which is odds + log 2 where the exponential would overflow.
             inverse = np.where(
                 odds > 300, odds + math.log(2), np.arcsinh(np.exp(odds.clip(max=300)))
             )

@@ -91,6 +91,7 @@ def optimiser_weights(
     if ema_decay is not None:
         expect(0 <= ema_decay < 1, "ema_decay", ema_decay, "a number in [0, 1)")
     rates = learning_rate * relative_rates(schedule, steps)
+    # Share of each iterate in what is released.
     shares = np.zeros(steps)
     shares[-1] = 1.0
     if average_last is not None:
@@ -103,6 +104,7 @@ def optimiser_weights(
     for t in range(steps - 1, -1, -1):
         theta += shares[t]
         pushed = velocity - rates[t] * theta
+        # The update subtracts, so that a gradient's weight is positive.
         weights[t] = -pushed
         velocity = momentum * pushed
         theta += weight_decay * pushed
@@ -139,6 +141,7 @@ def correlated_noise_std(noise_multiplier: float, weights: ArrayLike, matrix: Ar
             f"matrix: got shape {c.shape}; expected an invertible lower triangular matrix with a "
             f"row for each of {counted(len(weights), 'step')}"
         )
+    # w C^-1 is the solution of C^T row = w.
     row = solve_triangular(c, weights, lower=True, trans="T")
     return noise_multiplier * float(np.linalg.norm(row))
 
@@ -286,6 +289,7 @@ class _Sum:
             return self.total
         most = self.total
         top, need = float(np.max(self.weights)), -math.log(probability)
+        # Every theta gives a valid bound; the best of a few is taken.
         for theta in np.geomspace(1e-4, 50, 60) / top:
             log_mgf = self.copies * np.sum(np.log1p(self.rate * np.expm1(theta * self.weights)))
             most = min(most, (float(log_mgf) + need) / theta)
@@ -367,6 +371,7 @@ def _bound(
         masses[used - 1] += beyond
         masses[0] += max(0.0, 1 - math.fsum(masses[:used]))
     support = np.flatnonzero(masses[:used] > 0)
+    # The grid tells no sum from 0: the lower bound is 0, and the upper one needs a finer grid.
     if not np.any(support > 0):
         return math.inf if up else 0.0
     log_weights = np.log(masses[support])

@@ -102,6 +102,7 @@ def clip_backdoor(
     flat = x.reshape(len(x), -1).astype(np.float64)
     # Eigenvectors of the Gram matrix, ascending: the first has the least singular value.
     _, vectors = np.linalg.eigh(flat.T @ flat)
+    # An eigenvector has no sign of its own: its largest entry is made positive.
     direction = vectors[:, 0] * np.sign(vectors[np.abs(vectors[:, 0]).argmax(), 0])
     record = (direction * np.linalg.norm(flat, axis=1).mean()).astype(np.float32)
     record = record.reshape(x.shape[1:])

@@ -94,6 +94,7 @@ class Insertions:
         return Mechanism(
             sampling=Reshuffled(size) if self.reshuffled else Cyclic(size, shuffled_once=True),
             steps=self.every * self.insertions,
+            # The mechanism's learning rate multiplies sums.
             learning_rate=self.learning_rate / self.batch_size,
             clipping_norm=self.clipping_norm,
             noise_multiplier=float(noise),
@@ -302,6 +303,7 @@ def _observed(run: _Run, adversaries: tuple[Adversary, ...], noiseless: bool) ->
         trainer = run.trainer(run.audit.x, run.audit.y)
         last = trainer.last_iterate(run.initial, run.batches, None)
     else:
+        # A model of world "in" has one adversary; those of "out" are trained for all.
         last = run.trained(canaries[0] if run.world == "in" else None)
     row: Row = {}
     for adversary, canary in zip(adversaries, canaries, strict=True):
@@ -329,5 +331,6 @@ def gradient_norms(
     theta, norms = one.initial, np.empty(len(batches))
     for t, batch in enumerate(batches):
         norms[t] = audit.network.norms(theta.astype(float), record, label)[0]
+        # One step at a time, since a trainer returns the last iterate alone.
         theta = trainer.last_iterate(theta, [batch], added[t : t + 1])
     return norms

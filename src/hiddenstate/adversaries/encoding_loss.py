@@ -79,6 +79,7 @@ class EncodingLoss:
 
     def score(self, theta: Array) -> Array:
         """Decoded sum of log-likelihood ratios, from the last iterate alone (section 4.3)."""
+        # No later step has encoded the last residual, so the score does.
         return (theta + self.increment(theta)) / (self.spacing * 10.0**self.decimals)
 
     def simulated(

@@ -132,6 +132,7 @@ class ExpandingClip:
             side = 1 if t % 4 < 2 or self.passes == 1 else -1
             turn = side * _rotation(math.pi / 2)
             gradient[t] = turn @ projected / np.linalg.norm(projected)
+            # Clipping scales a gradient of norm (1 + margin) C, and thus its change, down to C.
             difference = difference - step / (1 + self.margin) * projected
             length = float(np.linalg.norm(difference))
             difference, growth = difference / length, growth * length
@@ -143,6 +144,7 @@ class ExpandingClip:
         growth = self._directions[2]
         if self.passes == 1 or growth == 1:
             return 0, 1.0
+        # One step contracts by any factor, and log1p(-1) below has no value.
         if self.step_size == 1:
             return 1, 1 / growth
         steps = math.ceil(math.log(growth) / -math.log1p(-self.step_size))
@@ -152,6 +154,7 @@ class ExpandingClip:
     def _centres(self) -> Array:
         """Positions of a noiseless run without the swapped record, before each step and after."""
         moves = np.zeros((self.steps, 2))
+        # A clipped step moves by step size times C: displacement / 2 times the batch size.
         moves[1 : 1 + self._expansions] = -self.displacement / 2 * self.batch_size
         moves[1 : 1 + self._expansions] *= self._directions[1]
         return np.concatenate((np.zeros((1, 2)), np.cumsum(moves, axis=0)))
@@ -163,6 +166,7 @@ class ExpandingClip:
         """
         curvature, gradient, _ = self._directions
         norm = self.run.clipping_norm
+        # Shape (1, records, 2): the same at all points.
         first = np.zeros((1, self.batch_size, 2))
         first[0, 0, 0] = -norm if world == "in" else norm
         contracting, factor = self._contractions
@@ -300,6 +304,7 @@ def _expansion(
     for point in points:
         found = gradient(point, interval)
         norm = interval.sqrt(sum(g**2 for g in found))
+        # Intervals that do not overlap prove that clipping is active.
         if not norm.a > _exactly(clipping_norm, interval).b:
             raise ArithmeticError("a gradient is not certainly above the clipping norm")
         step = _exactly(step_size * clipping_norm, interval)

@@ -87,6 +87,7 @@ def dirac(known: Known, coordinate: int) -> DiracCanary:
         raise InputError(f"coordinate: got {coordinate}; expected 0 to {p - 1}")
     gradient = np.zeros(p, np.float32)
     gradient[coordinate] = known.mechanism.clipping_norm
+    # One row in memory for all insertions.
     gradients = np.broadcast_to(gradient, (known.insertions, p))
     return DiracCanary(coordinate, gradients, float(known.initial[coordinate]))
 

@@ -42,6 +42,7 @@ def average_case(model: nn.Module, rng: np.random.Generator, *, normal: bool = F
             gain = name.rpartition(".")[2] == "weight"
             parts.append(torch.full((p.numel(),), 1.0 if gain else 0.01 if normal else 0.0))
             continue
+        # A kernel's entries times the channels in and out; a dense layer's p[0, 0] is one entry.
         fans = p[0, 0].numel() * (p.shape[0] + p.shape[1])
         bound, deviation = (6 / fans) ** 0.5, _deviation(p)
         drawn = (
@@ -196,6 +197,7 @@ def read(path: str | Path, sha256: str, build: Callable[[int], nn.Module]) -> tu
         raise InputError(
             f"{path}: expected a .npz file or a state_dict of torch ({reason})"
         ) from error
+    # The number of classes changes shapes and no names.
     names = [name for name, _ in build(2).named_parameters()]
     if len(given) == len(names) and not given.keys() & set(names):
         given = dict(zip(names, given.values(), strict=True))

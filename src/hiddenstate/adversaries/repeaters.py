@@ -170,6 +170,7 @@ class AnalogRepeaters:
     def run(self, present: bool, runs: int, random: np.random.Generator) -> NDArray[np.float64]:
         """Last iterates step by step, shape (runs, steps), over the gain where it was applied."""
         noise = _QUIET * self.noise_multiplier
+        # So many repeaters share the largest change that no gradient is clipped.
         count = math.ceil(self.gain * (1 + noise) + math.sqrt(self.steps) * noise)
 
         def gradients(model: NDArray[np.float64], i: int) -> NDArray[np.float64]:
@@ -219,6 +220,7 @@ def best_threshold(
         return Repeaters(noise_multiplier, sampling_rate, steps, threshold).epsilon(delta)
 
     step = noise_multiplier / 4
+    # From 2 deviations below the mean without the canary to 6 above the one with it.
     grid = np.arange(-2.0, 6.0 + 1 / noise_multiplier, 0.25) * noise_multiplier
     best = grid[np.argmax([leak(threshold) for threshold in grid])]
     found = minimize_scalar(

@@ -109,6 +109,7 @@ class BatchSums:
                 "is replaced"
             )
         steps = mechanism.steps
+        # The canary is a record too. After whole epochs the next step visits it once more.
         epochs, next_step = (sampling.visits(len(known.x) + 1, n) for n in (steps, steps + 1))
         if next_step == epochs:
             raise InputError(f"observers: got {steps} steps; expected whole epochs")

@@ -176,6 +176,7 @@ class Averaged:
 
     def sized(self, size: tuple[int, int], hypotheses: Hypotheses, level: float) -> "Calibration":
         """The statistic and its critical values for (in-scores, out-scores); 0 out: known law."""
+        # Rules that differ in coins alone share a calibration, which is cached.
         return _calibration(replace(self, coins=None), size[1], size[0], hypotheses, level)
 
 
@@ -201,6 +202,7 @@ class Calibration:
     ) -> NDArray[np.float64]:
         """S of the scores, shape of the leading axes; coins as of ``Averaged``."""
         in_scores, out_scores = break_ties(in_scores, out_scores, coins)
+        # Standings: smaller is higher.
         into, out = (
             -world.kept(scores)
             for world, scores in ((self.into, in_scores), (self.out, out_scores))
@@ -229,6 +231,7 @@ class Calibration:
     def p_values(self, statistic: NDArray[np.float64], index: int) -> NDArray[np.float64]:
         """Upper bounds on the probability that S' of ``grid[index]`` is these S or more."""
         simulated = self._ascending(index)
+        # The next largest simulation is below S, so no more of the law reaches S than exceeds it.
         reached = len(simulated) - np.searchsorted(simulated, statistic)
         return safe_share(reached + 1, len(simulated))
 
@@ -243,6 +246,7 @@ class Calibration:
         in every simulation, so one that reaches S at an index does so at all later ones, and one
         that does not at no earlier one: only those that are still undecided are evaluated again.
         """
+        # A larger S rejects more, so the answers for smaller and larger ones enclose this one.
         below = bisect_right(self._answers, (statistic, math.inf))
         above = bisect_left(self._answers, (statistic, -math.inf))
         low = self._answers[below - 1][1] if below else -1
@@ -254,6 +258,7 @@ class Calibration:
             index = min(max(index, low + 1), high - 1)
             values = self._simulated(index, undecided)
             reaches, needed = values >= statistic, self.allowed - reached
+            # The hypothesis is rejected if and only if S is above this simulated value.
             nearest = float(np.partition(values, -needed)[-needed])
             # S' grows by about one with the index; where it does not, bisection bounds the steps.
             step, steps = max(int(abs(statistic - nearest)) + 1, 2**steps // 8), steps + 1
@@ -301,6 +306,7 @@ class Calibration:
     def _null(self, index: int, u: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
         """Standings of simulated audits: in-score j is above out-score i if V_j < 1 - f(U_i)."""
         if isinstance(self.hypotheses, GaussianDP):
+            # V < 1 - f(U) is Phi^-1(V) < Phi^-1(U) + mu: no curve needs to be evaluated.
             return u + index * self.hypotheses.step, v
         return 1 - self.hypotheses.fnr(index, u), v
 
@@ -341,6 +347,7 @@ class Calibration:
         for index in anchors:
             for rows in blocks(growing):
                 found[rows] = counts(self.out, self.into, *self._null(int(index), u[rows], v[rows]))
+            # Counts only grow with the anchor, so an audit with the largest ones is done.
             growing = growing[(found[growing] < separated).any(axis=1)]
             quantiles, deviation = surprising(found, shares, self.level)
             table.append(quantiles)
@@ -414,6 +421,7 @@ def break_ties(
     ranks = np.empty(pooled.shape)
     np.put_along_axis(ranks, order, steps, axis=-1)
     into, out = ranks[..., :split], ranks[..., split:]
+    # Ranks of distinct scores are 1 apart, so coins below 1 order equal scores alone.
     into += stream(by, "auditing", "coins", "in").random(into.shape)
     out += stream(by, "auditing", "coins", "out").random(out.shape)
     return into, out

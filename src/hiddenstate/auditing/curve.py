@@ -181,11 +181,13 @@ def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.flo
     """The scores of one data set as an array of at least so many numbers, or an InputError."""
     try:
         given = np.asanyarray(scores)
+        # Text, times and complex numbers would be turned into floats.
         if given.dtype.kind not in "biufO":
             raise TypeError
         array = np.asarray(given, dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: expected numbers, got {scores!r:.80}") from error
+    # ``asarray`` drops the mask and keeps the numbers under it.
     if np.ma.is_masked(given):
         raise InputError(
             f"{name}: {np.ma.count_masked(given)} of {counted(given.size, 'score')} masked; "

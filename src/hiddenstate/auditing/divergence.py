@@ -56,6 +56,7 @@ def certified(
     inside, outside = (np.asarray(calls, dtype=bool) for calls in (in_calls, out_calls))
     for name, calls in (("in_calls", inside), ("out_calls", outside)):
         expect(calls.ndim == 1 and calls.size > 0, name, calls.shape, "shape (runs,), runs >= 1")
+    # Each certificate needs two rates to be within their bounds.
     share = failure_probability / certificates / 2
     p = 1 - float(clopper_pearson_upper(np.sum(~inside), inside.size, share))
     q = float(clopper_pearson_upper(np.sum(outside), outside.size, share))

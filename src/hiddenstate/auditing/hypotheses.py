@@ -75,6 +75,7 @@ def claimed(hypotheses: Hypotheses, value: float) -> int:
     value = number(hypotheses.parameter, value)
     grid = hypotheses.grid
     upward = hypotheses.trivial == 0
+    # A claimed value of the grid is not to fall beside it by rounding.
     implied = grid >= value - 1e-12 if upward else grid <= value + 1e-12
     if not implied.any() or value < 0:
         end = f"at most {grid[-1]:g}" if upward else f"at least {grid[-1]:g}"
@@ -131,6 +132,7 @@ class GaussianDP:
     def violated(self, fpr: ArrayLike, fnr: ArrayLike) -> NDArray[np.float64]:
         """Lower bound on mu: Phi^-1(1 - FNR) - Phi^-1(FPR), rounded down, at least 0."""
         with np.errstate(invalid="ignore"):
+            # A rate of 0 beside one of 1 gives nan, which contradicts nothing.
             mu = -ndtri(fnr) - ndtri(fpr)
         return _round_down(mu)
 
@@ -172,6 +174,7 @@ class ApproxDP:
         with np.errstate(divide="ignore", invalid="ignore"):
             steep = np.log(np.maximum(room - fnr, 0)) - np.log(fpr)
             flat = np.log(np.maximum(room - fpr, 0)) - np.log(fnr)
+        # Where one line gives nan, log 0 - log 0, the other decides.
         return _round_down(np.fmax(steep, flat))
 
 
@@ -304,4 +307,5 @@ def _composed(
 def _round_down(value: ArrayLike) -> NDArray[np.float64]:
     """Largest multiple of the resolution below value, at least 0; 0 where value is undefined."""
     value = np.where(np.isnan(value), 0.0, value)
+    # A thousandth of the resolution is far above the rounding error of the value.
     return np.maximum(np.floor(value / RESOLUTION - 1e-3) * RESOLUTION, 0.0)

@@ -46,6 +46,7 @@ def allowed_rank(level: float, simulations: int) -> int:
     ranks = np.arange(1, int(level * simulations) + 1)
     allowed = int(np.searchsorted(safe_share(ranks, simulations), level, side="right"))
     if allowed == 0:
+        # The largest of m simulations has the safe share 1 - (1 - CERTAINTY)^(1 / m).
         needed = int(np.ceil(np.log(1 - CERTAINTY) / np.log1p(-level)))
         most = -np.expm1(np.log(1 - CERTAINTY) / simulations)
         raise InputError(
@@ -138,6 +139,7 @@ def _band_gamma(ranks: NDArray[np.int64], n: int, level: float) -> float:
     # A small level takes more, whatever they cost.
     simulations = max(min(SIMULATIONS, MEMORY // len(ranks)), int(10 / level))
     rng = stream(0, "auditing", "band", n)
+    # With f failures the share that fails is at most the safe share of rank f + 1.
     allowed = allowed_rank(level, simulations) - 1
     # What is not above the bound at the level itself is above none, so few numbers are kept.
     lowest = betaincinv(ranks, n + 1 - ranks, 1 - level)

@@ -157,6 +157,7 @@ def guess(scores: ArrayLike, included: ArrayLike, made: int, *, coins: Coins = N
     if seed is None:
         order = np.argsort(observed)
     elif seed == "against":
+        # Of equal scores those that are in come first, where "out" is guessed.
         order = np.lexsort((~inside, observed))
     else:
         order = stream(seed, "auditing", "one-run").permutation(m)
@@ -222,6 +223,7 @@ def _p_value(guesses: Guesses, hypotheses: Hypotheses, index: int) -> float:
     least = _least(hypotheses, index, guesses)
     # The probabilities that are contradicted begin at the p-value: close in on it from above.
     low, high = -700.0, 0.0
+    # Five rounds of 64 candidates narrow 700 nats down to a millionth.
     for _ in range(5):
         candidates = np.linspace(low, high, 64)
         found = np.flatnonzero(_contradicted(guesses, least, np.exp(candidates)))
@@ -242,6 +244,7 @@ def _last_refuted(guesses: Guesses, hypotheses: Hypotheses, level: float) -> int
             lambda index: _refuted(guesses, hypotheses, index, level), len(hypotheses.grid)
         )
     if not guesses.fixed:
+        # It refuses a number of guesses that was read off the model.
         _least(hypotheses, 0, guesses)
     low, high = -1, len(hypotheses.grid)
     while high - low > 1:
@@ -251,6 +254,7 @@ def _last_refuted(guesses: Guesses, hypotheses: Hypotheses, level: float) -> int
         def least(right: NDArray[np.float64], mus: NDArray[np.float64] = mus) -> Any:
             return tradeoff.gaussian(mus, np.clip(1 - right, 0, 1))
 
+        # Refutations are nested: all hypotheses before the first that holds are refuted.
         held = np.flatnonzero(~_contradicted(guesses, least, np.full(len(parts), level)))
         first = int(held[0]) if len(held) else len(parts)
         low = int(parts[first - 1]) if first else low
@@ -274,6 +278,7 @@ def _approx_tail(guesses: Guesses, epsilon: float, delta: float) -> float:
     tail = float(law.sf(v - 1))
     excess = guesses.canaries * delta
     if guesses.fixed:
+        # In logarithms, as each of the three may underflow.
         excess *= float(np.exp(law.logsf(v - 1) + law.logcdf(v - 1) - law.logpmf(v))) / v
     return min(1.0, (tail + excess) * (1 + MARGIN))
 
@@ -290,6 +295,7 @@ def _contradicted(guesses: Guesses, least: Least, tau: NDArray[np.float64]) -> N
         forced = np.maximum(wrong, least(right))
         right = right + (forced - wrong) * (i / (r - i))
         wrong = forced
+        # R + B never falls, so a contradiction stays one.
         if (right + wrong > most).all():
             break
     return right + wrong > most
@@ -318,6 +324,7 @@ def _both_directions(curve: TradeoffCurve) -> TradeoffCurve:
     edges = edges[np.argsort(np.arctan2(edges[:, 0], edges[:, 1]), kind="stable")] / 2
     x = np.minimum(np.append(0.0, np.cumsum(edges[:, 0])), 1.0)
     y = np.maximum(1 - np.append(0.0, np.cumsum(edges[:, 1])), 0.0)
+    # First edges may be vertical: the curve begins at the last point with rate 0.
     start = int(np.searchsorted(x, 0.0, side="right")) - 1
     return TradeoffCurve(np.append(x[start:], 1.0), np.append(y[start:], 0.0))
 
@@ -326,6 +333,7 @@ def _require_symmetric(hypotheses: Hypotheses, index: int) -> None:
     """Refuse hypotheses whose trade-off functions are not their own inverses."""
     rates = np.linspace(0.01, 0.99, 99)
     there = np.asarray(hypotheses.fnr(index, rates), dtype=float)
+    # Only where f strictly descends does it have an inverse.
     inside = (there > 1e-9) & (rates < float(np.asarray(hypotheses.fnr(index, 0.0))))
     back = np.asarray(hypotheses.fnr(index, there[inside]), dtype=float)
     if np.abs(back - rates[inside]).max(initial=0.0) > 1e-6:
@@ -356,6 +364,7 @@ def check_audit(
     refuse_mixed(observed)
     coins = coins.astype(bool)
     heads, m = int(coins.sum()), len(coins)
+    # One in a billion audits with fair coins is refused.
     if 2 * bdtr(min(heads, m - heads), m, 0.5) < 1e-9:
         raise InputError(
             f"included: {heads} of {m} canaries are in; expected independent fair coins"

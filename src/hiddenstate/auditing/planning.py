@@ -122,6 +122,7 @@ def median_bound(
     size: Size = (n, n)
     calibration = Averaged().sized(size, hypotheses, 1 - confidence)
     statistic = calibration.statistic(1 - truths.fnr(index, u), v)
+    # The bound never falls with the statistic, so the median of one gives that of the other.
     return float(calibration.bounds(np.array([np.median(statistic)]))[0][0])
 
 

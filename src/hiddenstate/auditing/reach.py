@@ -101,8 +101,10 @@ def one_run_reach(
         asked = Guesses(m, made, correct, guesses.fixed)
         return one_run_p_value(asked, claim.hypotheses, claim.value) <= 1 - confidence
 
+    # More right guesses refute more, so the fewest that refute can be bisected.
     needed = 1 + last_true(lambda correct: not refuted(correct), made + 1)
     rng = stream(0, "auditing", "one-run reach", m)
+    # About two million scores are held at once: many canaries leave fewer audits.
     audits = max(100, min(AUDITS, 2_000_000 // m))
     coins, noise = rng.random((audits, m)) < 0.5, rng.standard_normal((audits, m))
 

@@ -120,6 +120,7 @@ def published(
     The same draws at each separation, so that the law changes smoothly with it.
     """
     into, out = _scores(models, audits, seed)
+    # Audits lie on one line, too far apart to overlap.
     place = (100 + 2 * separation) * np.arange(audits)
     line = (into + separation + place[:, None]).ravel()
     shown = _shown(models, level)
@@ -154,6 +155,7 @@ def _shown(models: int, level: float) -> Floats:
     By the place of that score in ascending order, and the scores with the canary that are below.
     """
     upper = clopper_pearson_upper(np.arange(models + 1), models, level)
+    # Above the i-th lowest of n scores, i from 0, are n - 1 - i false positives.
     return GaussianDP().violated(upper[-2::-1, None], upper)
 
 
@@ -242,6 +244,7 @@ def _limits(
     value = values[:, None]
     there = (lows <= value) & (value <= highs)
     off = np.abs(centres - value)
+    # Where no separation is plausible, the nearest stands for all.
     there |= ~there.any(axis=1, keepdims=True) & (off == off.min(axis=1, keepdims=True))
     low = values + np.where(there, below, np.inf).min(axis=1)
     return low, values + np.where(there, above, -np.inf).max(axis=1)
@@ -252,6 +255,7 @@ def _again(
     law: Law, n: int, statistic: Statistic, of: int, level: float, at: int
 ) -> tuple[NDArray[np.intp], Floats, Floats]:
     """Means of ours drawn again at one separation: how often there is each, and its limits."""
+    # Rounded, so that limits are computed for few values.
     again, counts = np.unique(np.round(law.several(n, "mean", 7)[at], 3), return_counts=True)
     return counts, *_limits(law, n, statistic, of, level, again)
 
@@ -310,6 +314,7 @@ def foretold(
     """
     errors, starts = _moves(separation.freedom, of)
     every = separation.value + separation.error * (moved + errors) + scatter * starts
+    # No separation exceeds the mechanism's mu.
     drawn = _statistic(law.at(np.clip(every, 0, law.most), 5), statistic)
     low, high = np.quantile(drawn, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(drawn.mean()), float(low), float(high)

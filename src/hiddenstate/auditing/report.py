@@ -86,12 +86,14 @@ def rows(
     try:
         table = _parquet(path, ignore) if is_parquet else _text(path, ignore)
     except (pa.ArrowException, ValueError, OSError) as error:
+        # An input error is a value error too, and says already what is wrong.
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable table ({error})") from error
     # Canaries of one training are of one run, which has one seed.
     keys = [key for key in KEYS if key != "canary"] + ["run", "seed"] if one_run else KEYS
     _refuse_several(path, table, keys)
+    # Rows of text are counted with the header.
     first = 1 if is_parquet else 2
     codes = _worlds(path, table, first)
     for name in ("canary",) if one_run else ("run", "seed"):
@@ -118,6 +120,7 @@ def _worlds(path: Path, table: pa.Table, first: int) -> NDArray[np.int64]:
         world = world.cast(pa.string()).dictionary_encode()
     encoded = world.combine_chunks()
     words = [str(word).strip() for word in encoded.dictionary.to_pylist()]
+    # The last code is that of rows without a word.
     codes = np.array([("in", "out").index(w) if w in ("in", "out") else -1 for w in words] + [-1])
     worlds = codes[encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)]
     if (worlds < 0).any():
@@ -134,8 +137,10 @@ def _refuse_twice(
 ) -> None:
     """Refuse a second row of a run, of a seed, or of a canary."""
     column = table[name].to_pandas()
+    # Either data set may count its runs from 0.
     told = pd.DataFrame({"world": worlds, name: column}) if name == "run" else column
     again = told.duplicated().to_numpy()
+    # Rows without a seed do not share one.
     if name == "seed":
         again = again & column.notna().to_numpy()
     if again.any():
@@ -202,11 +207,13 @@ def _parquet(path: Path, ignore: Sequence[str]) -> pa.Table:
 
 
 def _text(path: Path, ignore: Sequence[str]) -> pa.Table:
+    # Spreadsheets may write a byte order mark before the header.
     with path.open(encoding="utf-8-sig") as lines:
         header = lines.readline().strip()
     if not header:
         raise InputError(f"{path}: not a readable table (it is empty)")
     delimiter = max(",;\t", key=header.count)
+    # Names may have spaces or quotes around them, so the reader is given them without.
     names = [name.strip().strip('"') for name in header.split(delimiter)]
     return csv.read_csv(
         path,
@@ -238,6 +245,7 @@ def _wanted(path: Path, names: list[str], ignore: Sequence[str]) -> list[str]:
     wanted = [name for name in wanted if name not in ignore]
     for name in names:
         known = name in wanted or name in ignore or name.lower() in HARMLESS
+        # pandas keeps the index of a table under such a name.
         if not known and not name.startswith("__index_level_"):
             raise InputError(
                 f"{path}: column {name!r} may say that rows share a run, such as folds or "

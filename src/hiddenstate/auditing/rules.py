@@ -271,11 +271,13 @@ def _first_best(
         parts = np.arange(0, width, -(-width // PARTS))
         ends = (starts[:, None] + np.append(parts[1:], width)).ravel()
         starts, width = (starts[:, None] + parts).ravel(), int(parts[1])
+        # The last block may be shorter than the others, so that parts of it are empty.
         inside = starts < len(places)
         starts, ends = starts[inside], np.minimum(ends[inside], len(places)) - 1
         here = _rank(bound(positives[starts], negatives[starts]), trivial)
         reach = _rank(bound(positives[ends], negatives[starts]), trivial)
         best = max(best, float(here.max()))
+        # Blocks that only reach the best stay, as the first of equal thresholds is sought.
         starts = starts[(reach >= best) & (reach > nothing)]
         if starts.size == 0:
             return 0
@@ -296,6 +298,7 @@ def _at(
     n_out, n_in = out_scores.shape[-1], in_scores.shape[-1]
     if interval == "joint-beta":
         pairs = np.stack((false_positives.ravel(), false_negatives.ravel()), axis=1)
+        # Counts repeat among audits, and each pair takes a search with an integral a step.
         distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
         values = [joint_beta(int(a), n_out, int(b), n_in, hypotheses, level) for a, b in distinct]
         return np.array(values)[inverse.ravel()].reshape(threshold.shape)

@@ -169,6 +169,7 @@ class SequentialAudit:
         """
         worlds = []
         for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
+            # There may be too few scores for any look yet.
             array = check_scores(name, scores, least=0)
             if array.ndim != 1:
                 raise InputError(f"{name}: got shape {array.shape}; expected one audit, shape (n,)")
@@ -178,6 +179,7 @@ class SequentialAudit:
         taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         if not taken:
             return Verdict("continue", 0, (0, 0), 1.0)
+        # Scores beyond the last look that was reached must not change the answer.
         into, out = into[: taken[-1][0]], out[: taken[-1][1]]
         seed = self._own_coins(into, out) if coins is None else drawn(coins)
         told = None if seed == "against" or not tied(into, out) else seed
@@ -194,6 +196,8 @@ class SequentialAudit:
         )[0]
         beyond = np.flatnonzero(statistic > self.critical)
         last = int(beyond[0]) if beyond.size else len(taken) - 1
+        # Later looks must not change the p-value of one that refuted. The next largest simulation
+        # is below the statistic, as in ``Calibration.p_values``.
         reached = self.simulations - np.searchsorted(self._largest, statistic[: last + 1].max())
         p_value = float(safe_share(reached + 1, self.simulations))
         decision: Decision = (
@@ -265,6 +269,7 @@ class SequentialAudit:
             yield np.stack(
                 [
                     np.max((_look(into, out, size) - quantiles) / deviations, axis=1)
+                    # There is a scale for looks that are not taken yet too.
                     for size, (quantiles, deviations) in zip(sizes, self._scale, strict=False)
                 ],
                 axis=1,

@@ -117,6 +117,7 @@ def _right(noise_multiplier: float) -> float:
 def _log_wealth(shares: NDArray[np.float64], right: float) -> NDArray[np.float64]:
     """Logarithm of the wealth after each step, shape (steps,)."""
     with np.errstate(divide="ignore"):
+        # A step without a guess leaves the wealth as it is.
         growth = np.log1p(BETS[:, None] * (np.nan_to_num(shares, nan=right) / right - 1))
     # A sum may differ from the one in real numbers in its last bits.
     return np.asarray(logsumexp(growth.cumsum(axis=1), axis=0)) - np.log(len(BETS)) - 1e-9

@@ -94,6 +94,7 @@ def tpr(
         """Upper limit of the false-positive rate at ``highest[index]``, with this confidence."""
         return float(betaincinv(index + 1, n_out - index, confidence))
 
+    # Each limit takes the rank on its safe side, and counts tied in-scores against itself.
     strict = last_true(lambda index: rate_below(index, 1 - share) <= fpr, n_out)
     loose = 1 + last_true(lambda index: rate_below(index, share) < fpr, n_out)
     low, high = 0.0, 1.0
@@ -103,6 +104,7 @@ def tpr(
     if loose < n_out:
         above = int((into >= highest[loose]).sum())
         high = float(clopper_pearson_upper(above, n_in, share))
+    # Rounding must not take a whole product below itself.
     allowed = math.floor(fpr * n_out * (1 + 1e-12))
     threshold = highest[allowed] if allowed < n_out else -np.inf
     value = float((into > threshold).mean())

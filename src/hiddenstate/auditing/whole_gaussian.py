@@ -118,6 +118,7 @@ def whole_gaussian_bound(
         else:
             noise = _drawn("null_noise", null_noise, coins)
             mean, unit = _null_with_noise(draws, noise, unit, alpha)
+        # The test has the rest of the level (union bound).
         level *= 1 - SIMULATED
     total = (observed[coins].sum() / math.sqrt(count) - mean) / unit
     return _bound((total + ndtri(level)) / math.sqrt(count), confidence, "known null law")
@@ -177,6 +178,7 @@ def _null_with_noise(
 
     n = len(sums)
     square = float((noise**2).sum()) / unit**2
+    # Noise of the stated deviation is refused in two of a billion calls.
     if not chi2.ppf(1e-9, n) < square < chi2.isf(1e-9, n):
         raise InputError(
             f"null_noise: its sums have the deviation {unit * math.sqrt(square / n):.3g}; expected "
@@ -222,6 +224,7 @@ def _log_most_right(m: int, k: int, v: int) -> float:
     """
     w = np.arange(m + 1)
     most, least = np.minimum(w, k), np.maximum(0, k - (m - w))
+    # w + k - 2 X >= v means that X is at most this end.
     end = np.floor_divide(w + k - v, 2)
     found = np.where(end >= most, 0.0, -math.inf)
     inside = (end >= least) & (end < most)
@@ -231,6 +234,8 @@ def _log_most_right(m: int, k: int, v: int) -> float:
         return gammaln(n + 1.0) - gammaln(r + 1.0) - gammaln(n - r + 1.0)
 
     term = choose(w, x) + choose(m - w, k - x) - choose(np.array(m), k)
+    # Of the term before the last to the last. Earlier ratios are smaller, as the law is
+    # log-concave, so a geometric series bounds the tail.
     ratio = np.where(x > least, x * (m - w - k + x) / ((w - x + 1.0) * (k - x + 1.0)), 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         tail = np.where(ratio < 1, term - np.log1p(-ratio), 0.0)
@@ -240,6 +245,7 @@ def _log_most_right(m: int, k: int, v: int) -> float:
 
 
 def _bound(value: float, confidence: float, method: str) -> LowerBound:
+    # A millionth of the resolution is far above the rounding error of the value.
     down = 0.0 if value <= 0 else math.floor(value / RESOLUTION - 1e-6) * RESOLUTION
     return LowerBound(
         parameter="mu",
