@@ -315,6 +315,7 @@ def check(measure: Callable[..., Found], *, any_of: bool = False, **given: Any) 
         items: list[Item] = []
         try:
             found = measure(estimates, **given)
+            # A for loop would drop what the generator returns.
             while True:
                 items.append(next(found))
         except StopIteration as end:
