@@ -173,6 +173,7 @@ class Run:
         self._others: list[Tensor] | None = None
         self._drawn: int | None = None
         self._due = False
+        # A generator of its own: coins drawn from the training's would change its noise.
         self._coins = torch.Generator().manual_seed(key(self.seed, "kit", "coins") % 2**63)
         self.draws = 0
 
@@ -286,6 +287,7 @@ class Run:
             self._same("sampling rate", float(sampler.sample_rate), claimed)
         expected = self._size * claimed
         own = optimizer.expected_batch_size
+        # Opacus rounds its expected batch size down to an integer.
         if optimizer.loss_reduction == "mean" and abs(float(own) - expected) > 1 + 1e-9:
             raise InputError(
                 f"expected batch size: the optimizer has {own}; claimed {expected:g}, "
@@ -303,6 +305,7 @@ class Run:
             new = 1 / (batches_ - 1)
         if not _close(new, self.sampling_rate):
             return
+        # Opacus's own formulas: numbers that the training set itself stay as they are.
         if self.optimizer.expected_batch_size == int((n + 1) * rate):
             self.optimizer.expected_batch_size = int(n * new)
         if sampler.steps == int(1 / rate):
@@ -363,6 +366,7 @@ class Run:
                 for parameter, sample in zip(self._parameters, samples, strict=True):
                     parameter.grad_sample = sample
             norms = torch.stack([s.flatten(1).norm(dim=1) for s in samples], dim=1).norm(dim=1)
+            # Opacus adds the same 1e-6, so that its sum and this one agree.
             factors = (clip / (norms + 1e-6)).clamp(max=1.0)
             factors = torch.where(there, torch.zeros_like(factors), factors)
             sums = [torch.einsum("i,i...", factors.to(s), s) for s in samples]
