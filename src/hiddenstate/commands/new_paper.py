@@ -83,6 +83,7 @@ def write(name: str, title: str | None, reference: str, tree: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(content, encoding="utf-8")
         generated = _generated(tree)
+    # An interrupt, too, leaves the tree as it was.
     except BaseException:
         for place in made:
             place.unlink(missing_ok=True)

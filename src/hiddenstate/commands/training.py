@@ -74,6 +74,7 @@ def train(options: argparse.Namespace) -> None:
         )
     given = job.files  # as they are before the work: they may be replaced meanwhile
     with jobs.workplace(options, job, seed) as workplace:
+        # What killed runs spent on models that are kept counts as well.
         began = time.perf_counter() - checkpoint.spent(options.checkpoint)
         frame = job.run(seed, workplace)
         if partial:
