@@ -90,6 +90,7 @@ def table(
                     seconds += [left * cost(jobs) / max(1, number)] * max(1, number)
                     if job.start:
                         wanted.add(job.start.cell.name)
+            # One short job restores all; the longest job is sought among the entries behind it.
             seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
             kinds[kind] = _row(name, kind, row, seconds, disk)
         figures = family.shown(Figure, grid)
