@@ -59,6 +59,7 @@ def problems(
     for key in ("batch_size", "batch"):
         size = section.get(key)
         size = size * section.get("batches", 1) if isinstance(size, int) else 0
+        # Where batches are counted, the canary is one of their records, and takes none of the data.
         if size > available + ("batches" in section):
             yield (
                 f"{path}{key}: got {section[key]}; expected batches of at most {available} records"
