@@ -165,6 +165,7 @@ class Run:
         random.seed(self.seed)
         np.random.seed(self.seed % 2**32)  # noqa: NPY002, of whatever the training draws from it
         torch.manual_seed(self.seed)
+        # Sums over several threads would round differently.
         torch.set_num_threads(1)
         self._data: _Records | None = None
         self._where: list[tuple[Any, dict[int, int]]] = []
@@ -218,6 +219,7 @@ class Run:
             self._compare(loader)
         self._start = [parameter.detach().clone() for parameter in self._parameters]
         self._scale = float(optimizer.expected_batch_size or 1)
+        # Opacus divides a sum by the batch size only where the loss is a mean.
         if optimizer.loss_reduction != "mean":
             self._scale = 1.0
         if self.gradient is not None:

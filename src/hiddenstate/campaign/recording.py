@@ -249,6 +249,7 @@ class _Recorder:
         if own is None:
             return
         more = own = [o.reshape(p.shape) for o, p in zip(own, part, strict=True)]
+        # Parts of a batch that came before are in the optimizer's sum already.
         if before is not None:
             more = [o - b.reshape(o.shape) for o, b in zip(own, before, strict=True)]
         pending.own = own

@@ -347,6 +347,7 @@ def sampled(
     key: str, rate: float, steps: int, delta: float, *, got: object = None
 ) -> Iterator[str]:
     """The limit of a sampling rate: epsilon is 0 if delta is above the chance of being sampled."""
+    # 1 - (1 - rate)^steps, without the digits that small rates would lose.
     chance = -math.expm1(steps * math.log1p(-rate)) if rate < 1 else 1.0
     if chance <= delta:
         words = f"a record to be sampled in {steps:,} steps with more than delta = {delta:g}"

@@ -82,6 +82,7 @@ def table(
                     disk -= size
                 else:
                     number = parts({cell: job}, part_hours).get(cell, 0)
+                    # The parts, beside the job that gathers them.
                     row["jobs"] += number
                     row["missing"] += 1 + number
                     there, models = elsewhere(job, scale.seed, folders(results, cached, name))
