@@ -106,6 +106,7 @@ def worth(
     for kind, jobs in family.jobs(grid).items():
         for name, job in jobs.items():
             kept, made = path(folder, job), results / job.work.folder / f"{name}.parquet"
+            # The cached file first, so that it stays as it is where it fits.
             fitting = [file for file in (kept, made) if fits(file, job, seed)]
             stays = (kind == "train" and kept in fitting) or of_another(kept, job, seed)
             if fitting and not stays and (kind, name) not in always:

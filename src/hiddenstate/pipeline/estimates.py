@@ -78,6 +78,7 @@ def read(path: str | Path, grid: str) -> pd.DataFrame:
     unknown = sorted({str(kind)[:100] for kind in estimates["kind"]} - set(KINDS))
     if unknown:
         raise InputError(f"{path}: kind: got {unknown[0]!r}; expected one of {', '.join(KINDS)}")
+    # The digest last, for the checks above say what is wrong.
     return sealed.check(path, content, estimates)
 
 

@@ -189,6 +189,7 @@ class Share:
         from scipy import stats
 
         n, tail = self.trials, (1 - confidence) / 2
+        # A beta law has no parameter of 0; these ends are 0 and 1.
         low = np.where(k > 0, stats.beta.ppf(tail, np.maximum(k, 1), n - k + 1), 0.0)
         high = np.where(k < n, stats.beta.isf(tail, k + 1, np.maximum(n - k, 1)), 1.0)
         return low, high
@@ -383,11 +384,13 @@ class Stated(Printed):
     def judge(self, confidence: float) -> Judged:
         """The outcome of the number alone, at the confidence of its own interval."""
         centre = self.number.value
+        # The difference has the errors of both; its interval is moved to the printed number.
         low, high = _difference(self.found, self.number).interval(confidence)
         low, high = low + centre, high + centre
         unknown = math.isnan(self.found.value)
         outcome = Outcome.UNDECIDED if unknown else self.outcome(low, high, centre)
         turns = self._turns(outcome, low, high)
+        # For show alone: the outcome is decided by now.
         if isinstance(self.found, Estimate):
             least, most = self.found.least, self.found.most
             low, high = (min(max(end, least), most) for end in (low, high))

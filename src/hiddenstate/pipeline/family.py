@@ -431,6 +431,7 @@ class Family:
             taken.add((job.work.folder, job.cell.name))
             jobs[job.work.kind][job.cell.name] = job
             if job.start:
+                # Cells may share a start.
                 jobs["start"][job.start.cell.name] = job.start
         return jobs
 
