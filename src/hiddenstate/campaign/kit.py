@@ -427,6 +427,7 @@ class Run:
                         f"steps: the training takes more than the claimed {self.steps}"
                     )
             clip = float(self.optimizer.max_grad_norm)
+            # Back from the mean to the sum.
             grads = [p.grad.detach() * (self._scale / clip) for p in self._parameters]
             others = self._others or [torch.zeros_like(g) for g in grads]
             others = [o.view_as(g) / clip for o, g in zip(others, grads, strict=True)]

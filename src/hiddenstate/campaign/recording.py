@@ -213,6 +213,7 @@ class _Recorder:
     # Gradients of each record, and the sum of them.
 
     def _pre_step(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> Any:
+        # Our own probes run the observed methods, too.
         if self.probing:
             return original(optimizer, *given, **named)
         self.observed = True
@@ -512,6 +513,7 @@ def _batched(loss: Any) -> list[Tensor] | None:
             losses,
             parameters,
             torch.eye(len(losses), dtype=losses.dtype, device=losses.device),
+            # The training's own backward pass comes after this one.
             retain_graph=True,
             is_grads_batched=True,
         )
@@ -550,6 +552,7 @@ def _mixing(
         def changed(x: Any) -> Any:
             return change(x) if isinstance(x, Tensor) and x.ndim and len(x) == rows else x
 
+        # deepcopy takes what is in its memo for copied already.
         copy = deepcopy(inner, dict(itself))
         inputs = {key: changed(x) for key, x in named.items()}
         reset()

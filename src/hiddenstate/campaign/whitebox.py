@@ -504,9 +504,11 @@ def _compared(recorded: Recorded, claimed: dict[str, float]) -> Iterator[Finding
             yield Finding("clipping norm", f"{s.clipping_norm:g}, claimed {norm:g}", step=t)
             break
     count = claimed.get("steps")
+    # Steps past Opacus are steps of the training as well.
     taken = len(steps) + len(recorded.bare)
     if count is not None and taken > count:
         yield Finding("steps", f"the training took {taken}, {words_of('steps')} {count:g}")
+    # Full batches need no sampler, for nothing is drawn.
     everything = all(len(set(b)) == recorded.records == len(b) for b in recorded.batches)
     rate = claimed.get("sampling rate")
     own = 1.0 if recorded.batches and everything else recorded.rate
