@@ -108,6 +108,7 @@ def _generated(tree: Path) -> dict[Path, str]:
         ("workflow/config/scale.schema.json", []),
         ("src/hiddenstate/study/levels.json", ["--levels", str(tree / "workflow/config/scales")]),
     ):
+        # By the tree's own package, which may be another than the one that runs.
         done = subprocess.run(
             [sys.executable, "-m", "hiddenstate", "schema", *arguments],
             env=os.environ | {"PYTHONPATH": str(tree / "src")},
