@@ -143,6 +143,7 @@ def served(
 def _namesakes(job: Job, scale_file: Path, family: str) -> Iterator[tuple[Job, int]]:
     """Jobs of the same name at the scales beside this one, with their seeds."""
     for path in sorted(scale_file.parent.glob("*.yaml")):
+        # A scale without this family, or with a mistake of its own, has no such cell.
         with suppress(InputError):
             own, grid, seed = config.section(path, family)
             if other := own.jobs(grid)[job.work.kind].get(job.cell.name):
