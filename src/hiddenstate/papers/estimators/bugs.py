@@ -208,6 +208,7 @@ def _noise(
             plan.remembered = rng.normal(scale=deviation, size=shape)
         return plan.remembered
     if bug == "uniform_noise":
+        # Uniform numbers between -a and a have the deviation a / sqrt(3).
         return rng.uniform(-1, 1, size=shape) * deviation * np.sqrt(3)
     return rng.normal(scale=deviation, size=shape)
 

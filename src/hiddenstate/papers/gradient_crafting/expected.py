@@ -195,6 +195,7 @@ def _variances(d: Floats, noise: Floats) -> dict[str, Floats]:
     free = (starts - 1) * (orders - 1)
     left = d - rows[:, None] - columns + mean
     rest = (left**2).sum((0, 1)) / free
+    # The mean of a row or column has its own share of the rest in it, which is taken off.
     by_start = ((rows - mean) ** 2).sum(0) / (starts - 1) - rest / orders
     by_order = ((columns - mean) ** 2).sum(0) / (orders - 1) - rest / starts
     rest = rest + 2 * (left * noise).sum((0, 1)) / free
