@@ -182,6 +182,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         atexit.register(usage.append, path, family, options.named, cell)
     try:
         status = options.run(options) or 0
+        # Here a closed pipe is still an error that is caught.
         sys.stdout.flush()
         return status
     except InputError as error:
@@ -229,8 +230,10 @@ def _end_with_driver() -> None:
     signal.signal(signal.SIGUSR1, signal.default_int_handler)
 
     def wait() -> None:
+        # A pidfd can be read once its process has ended.
         select.select([ended], [], [])
         os.kill(os.getpid(), signal.SIGUSR1)
+        # A job inside a long call of a library does not notice the signal.
         time.sleep(10)
         os._exit(130)
 

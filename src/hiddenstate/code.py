@@ -131,6 +131,7 @@ def _for_types(node: ast.AST) -> bool:
 
 def essence(code: CodeType) -> bytes:
     """Content of compiled code without its file, lines and functions' docstrings."""
+    # Later versions mark objects that are shared, which depends on more than their content.
     return marshal.dumps(_bare(code), 2)
 
 
@@ -234,6 +235,7 @@ def _keep(found: dict[str, Any]) -> None:
     _new.clear()
     if sys.dont_write_bytecode:
         return
+    # Of processes that write at once the last one wins; others' digests are found again.
     temporary = _KEPT.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
         _KEPT.parent.mkdir(exist_ok=True)

@@ -97,6 +97,8 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
             except FileNotFoundError:
                 continue
             try:
+                # Own lock first, then a look at the others: of two that come at once, at least
+                # one is refused.
                 for other in directory.glob(".lock" if part else ".lock?*"):
                     if _held(other):
                         raise refused

@@ -22,6 +22,7 @@ def mnist_cnn(classes: int = 10) -> nn.Module:
     Source: Annamalai and De Cristofaro 2024, Table 2. The table gives neither stride nor padding
     of the convolutions: stride 1 and no padding here.
     """
+    # 512 features: sides of 28 become 24, 12, 9 and 4, in 32 channels.
     return _two_convolutions(nn.Conv2d(1, 16, 5), nn.Conv2d(16, 32, 4), 512, 32, classes)
 
 
@@ -47,6 +48,7 @@ def cifar_cnn(classes: int = 10) -> nn.Module:
         layers += [nn.Conv2d(channels, width, 3, padding=1), nn.Tanh()]
         layers += [nn.Conv2d(width, width, 3, padding=1), nn.Tanh(), nn.MaxPool2d(2)]
         channels = width
+    # 2048 features: sides of 32 are halved three times, in 128 channels.
     layers += [nn.Flatten(), nn.Linear(2048, 128), nn.Tanh(), nn.Linear(128, classes)]
     return nn.Sequential(*layers)
 
@@ -54,6 +56,7 @@ def cifar_cnn(classes: int = 10) -> nn.Module:
 def digits_cnn(classes: int = 10) -> nn.Module:
     """Small CNN for 1 x 8 x 8 images: 3,690 parameters for 10 classes (ours, for ``digits``)."""
     first, second = (nn.Conv2d(channels, 16, 3, padding=1) for channels in (1, 16))
+    # 64 features: sides of 8 are halved twice, in 16 channels.
     return _two_convolutions(first, second, 64, 16, classes)
 
 

@@ -47,6 +47,7 @@ _OWN: dict[str, Any] = {
     "legend.frameon": False,
     "legend.fontsize": "small",
     "pdf.fonttype": 42,
+    # Without a salt of its own, matplotlib draws new identifiers for every file.
     "svg.hashsalt": "hiddenstate",
     "figure.constrained_layout.use": True,
     "savefig.dpi": 160,

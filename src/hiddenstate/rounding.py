@@ -19,6 +19,7 @@ def shown(
     # The shortest decimal that is this float: 0.602, which is a little less in binary, stays it.
     number = Decimal(repr(float(value) or 0.0))  # and no minus before 0
     if decimals is not None:
+        # The largest float has 309 digits before its point.
         unit, every = Decimal(1).scaleb(-decimals), Context(prec=400, rounding=rounding)
         return f"{number.quantize(unit, context=every):f}"
     rounded = Context(prec=digits, rounding=rounding).create_decimal(number)

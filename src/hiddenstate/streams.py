@@ -27,6 +27,7 @@ def model_in_words(world: str, index: int) -> str:
 
 def key(seed: int, *name: str | int) -> int:
     """128-bit key of the stream with this root seed and name; InputError for fractions."""
+    # JSON tells words from numbers, and where each part of a name ends.
     text = json.dumps([_whole(seed), *(n if isinstance(n, str) else _whole(n) for n in name)])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:16], "little")
 

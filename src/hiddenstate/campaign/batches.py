@@ -30,6 +30,7 @@ def tell(listener: Listener) -> None:
         (dataloader._BaseDataLoaderIter, "_next_index", _asking),
         *((owner, "_next_data", _handing) for owner in iterators),
     ):
+        # Wrapped once, however many listeners there are.
         if not hasattr(getattr(owner, name), "_told"):
             wrapped = wrapper(getattr(owner, name))
             wrapped._told = True  # type: ignore[attr-defined]

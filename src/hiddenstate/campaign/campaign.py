@@ -113,6 +113,7 @@ def run(
                             bar.update()
                         else:
                             crashes.append(_crashed(result, attempts, retries, store))
+                            # First in the queue: a verdict needs the first runs without a gap.
                             missing.appendleft(result.task)
                     if store.complete() >= next((n for n in looks if n > store.judged), looks[-1]):
                         verdict = _judge(test, store, looks)
@@ -222,10 +223,12 @@ class _Store:
                     )
             self.coins = found.get("coins")
         else:
+            # Drawn before any score is known, and kept: a resumed audit has the same verdict.
             self.coins = secrets.randbits(32)
             with atomic(path) as temporary:
                 temporary.write_text(json.dumps(own | {"coins": self.coins}, indent=2) + "\n")
         planned = {(task.world, task.run): task.seed for task in tasks}
+        # Atomic writes that were cut off leave names that begin with a dot.
         for file in sorted((self.directory / "runs").glob("[!.]*.json")):
             entry = _read_json(file)
             run: tuple[Any, Any] = entry.get("world"), entry.get("run")

@@ -292,6 +292,7 @@ def _claimed(out: dict[str, Any], claimed: Mapping[str, float]) -> Iterator[str]
     """Errors where Opacus, without the canary, does not do as claimed; each names both numbers."""
     for name, key_ in zip(CLAIMED, OBSERVED, strict=True):
         own, said = out.get(key_), claimed.get(name)
+        # Claims are typed with three digits.
         if own is not None and said is not None and abs(own - said) > 1e-3 * abs(said):
             yield f"{name}: the training has {own:g}, the claim says {said:g}"
     # A loader of test images beside a Poisson one is right.
@@ -335,6 +336,7 @@ def _one_more(here: Any, there: Any) -> bool:
 
 def _memory() -> float:
     """Peak memory of this process and of the largest that it waited for, in MiB."""
+    # ``ru_maxrss`` is in bytes on macOS, and in KiB elsewhere.
     unit = 1 if sys.platform == "darwin" else 1024
     whose = resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN
     return max(resource.getrusage(who).ru_maxrss for who in whose) * unit / 2**20

@@ -40,6 +40,7 @@ def _weighted(samples: Sequence[Tensor], factors: Tensor) -> list[Tensor]:
 
 def flat(samples: Sequence[Tensor], norm: float) -> list[Tensor]:
     """Sum of gradients, each clipped to the norm over all tensors."""
+    # Opacus adds the same 1e-6 to norms.
     return _weighted(samples, (norm / (_norms(samples) + 1e-6)).clamp(max=1.0))
 
 
@@ -126,6 +127,7 @@ def _factors(own: Sequence[Tensor], samples: Sequence[Tensor]) -> tuple[Tensor, 
     target = torch.cat([o.flatten() for o in own]).double()
     if not (matrix.isfinite().all() and target.isfinite().all()):
         raise InputError("training: a record's gradient is not finite; expected numbers")
+    # Records by records: far fewer numbers than records by parameters.
     gram = matrix.T @ matrix
     # Records without a gradient have no factor.
     factors = torch.linalg.pinv(gram, hermitian=True, rtol=1e-10) @ (matrix.T @ target)
@@ -141,6 +143,7 @@ def probe(optimizer: Any, norm: float | None) -> Wrong | None:
     generator = optimizer.generator
     drawn = None if generator is None else generator.get_state()
     own_norm = float(optimizer.max_grad_norm)
+    # Below, at and far above the norm, so that clipping shows, also where it is late.
     lengths = own_norm * torch.tensor([0.01, 0.5, 1.0, 3.0, 30.0, 100.0])
     source = torch.Generator().manual_seed(1)
     rows = [torch.randn(len(lengths), *p.shape, generator=source).to(p) for p in parameters]

@@ -165,6 +165,7 @@ class Run:
         random.seed(self.seed)
         np.random.seed(self.seed % 2**32)  # noqa: NPY002, of whatever the training draws from it
         torch.manual_seed(self.seed)
+        # Sums over several threads would round differently.
         torch.set_num_threads(1)
         self._data: _Records | None = None
         self._where: list[tuple[Any, dict[int, int]]] = []
@@ -173,6 +174,7 @@ class Run:
         self._others: list[Tensor] | None = None
         self._drawn: int | None = None
         self._due = False
+        # A generator of its own: coins drawn from the training's would change its noise.
         self._coins = torch.Generator().manual_seed(key(self.seed, "kit", "coins") % 2**63)
         self.draws = 0
 
@@ -217,6 +219,7 @@ class Run:
             self._compare(loader)
         self._start = [parameter.detach().clone() for parameter in self._parameters]
         self._scale = float(optimizer.expected_batch_size or 1)
+        # Opacus divides a sum by the batch size only where the loss is a mean.
         if optimizer.loss_reduction != "mean":
             self._scale = 1.0
         if self.gradient is not None:
@@ -286,6 +289,7 @@ class Run:
             self._same("sampling rate", float(sampler.sample_rate), claimed)
         expected = self._size * claimed
         own = optimizer.expected_batch_size
+        # Opacus rounds its expected batch size down to an integer.
         if optimizer.loss_reduction == "mean" and abs(float(own) - expected) > 1 + 1e-9:
             raise InputError(
                 f"expected batch size: the optimizer has {own}; claimed {expected:g}, "
@@ -303,6 +307,7 @@ class Run:
             new = 1 / (batches_ - 1)
         if not _close(new, self.sampling_rate):
             return
+        # Opacus's own formulas: numbers that the training set itself stay as they are.
         if self.optimizer.expected_batch_size == int((n + 1) * rate):
             self.optimizer.expected_batch_size = int(n * new)
         if sampler.steps == int(1 / rate):
@@ -363,6 +368,7 @@ class Run:
                 for parameter, sample in zip(self._parameters, samples, strict=True):
                     parameter.grad_sample = sample
             norms = torch.stack([s.flatten(1).norm(dim=1) for s in samples], dim=1).norm(dim=1)
+            # Opacus adds the same 1e-6, so that its sum and this one agree.
             factors = (clip / (norms + 1e-6)).clamp(max=1.0)
             factors = torch.where(there, torch.zeros_like(factors), factors)
             sums = [torch.einsum("i,i...", factors.to(s), s) for s in samples]
@@ -421,6 +427,7 @@ class Run:
                         f"steps: the training takes more than the claimed {self.steps}"
                     )
             clip = float(self.optimizer.max_grad_norm)
+            # Back from the mean to the sum.
             grads = [p.grad.detach() * (self._scale / clip) for p in self._parameters]
             others = self._others or [torch.zeros_like(g) for g in grads]
             others = [o.view_as(g) / clip for o, g in zip(others, grads, strict=True)]

@@ -147,6 +147,7 @@ def draw(rows: pd.DataFrame, claim: Claim) -> "Figure":
     left.set(xlabel="false-positive rate", ylabel="false-negative rate", xlim=(0, 1), ylim=(0, 1))
     left.legend()
     edges = np.histogram_bin_edges(np.concatenate((into, out)), bins="fd" if np.ptp(out) else 10)
+    # Bins of that rule may be thousands where one score is far from the others.
     if len(edges) > 60:
         edges = np.linspace(edges[0], edges[-1], 61)
     for world, values, color in (("in", into, plotting.VALID), ("out", out, plotting.OTHER)):

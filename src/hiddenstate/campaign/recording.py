@@ -184,6 +184,7 @@ class _Recorder:
         """A batch was handed out by some loader."""
         if self.data is None or loader._dataset is self.data:
             self.arrivals.append((loader, list(indices)))
+            # Batches of an evaluation, which no step takes, would pile up.
             del self.arrivals[:-64]
 
     def _forward(self, module: Any, given: Any, named: Any, output: Any) -> None:
@@ -212,6 +213,7 @@ class _Recorder:
     # Gradients of each record, and the sum of them.
 
     def _pre_step(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> Any:
+        # Our own probes run the observed methods, too.
         if self.probing:
             return original(optimizer, *given, **named)
         self.observed = True
@@ -248,6 +250,7 @@ class _Recorder:
         if own is None:
             return
         more = own = [o.reshape(p.shape) for o, p in zip(own, part, strict=True)]
+        # Parts of a batch that came before are in the optimizer's sum already.
         if before is not None:
             more = [o - b.reshape(o.shape) for o, b in zip(own, before, strict=True)]
         pending.own = own
@@ -363,6 +366,7 @@ class _Recorder:
             other = (here * (max(pending.rows, 1) / divisor) - there) / deviation
             by_rows += float((other.double() ** 2).sum())
         eps = torch.finfo(released[0].dtype).eps
+        # Without noise, what is left is the rounding of the sum, coarser the larger the sum is.
         tolerance = max(TINY, 64 * eps * (1 + largest / deviation))
         last = self.last
         step = Step(
@@ -385,6 +389,7 @@ class _Recorder:
         if index % self.stride == 0:
             step.residuals = [r.float().cpu().numpy() for r in residuals]
         self.found.steps.append(step)
+        # Every other kept step is dropped, so that those left are evenly spaced over the training.
         if index / self.stride >= KEPT_STEPS:
             self.stride *= 2
             for at, other_step in enumerate(self.found.steps):
@@ -454,6 +459,7 @@ def _noise_multiplier(optimizer: Any) -> float:
     sigma = float(getattr(optimizer, "_adjusted_noise_multiplier", optimizer.noise_multiplier))
     spread = getattr(optimizer, "unclipped_num_std", None)
     if spread and sigma and not hasattr(optimizer, "_adjusted_noise_multiplier"):
+        # Andrew et al. 2021, Theorem 1: what is left for gradients beside the noise of the count.
         return float((sigma**-2 - (2 * float(spread)) ** -2) ** -0.5)
     return sigma
 
@@ -478,6 +484,7 @@ def _summed(optimizer: Any) -> list[Tensor] | None:
 def _cut(tensor: Tensor) -> Callable[[Tensor], Tensor]:
     if tensor.ndim < 2:
         return lambda t: t.reshape(-1)[:KEPT_COORDINATES]
+    # At least two rows of any matrix are kept, so that noise that rows share is seen.
     columns = min(tensor[0].numel(), KEPT_COORDINATES // 2)
     rows = max(1, KEPT_COORDINATES // columns)
     return lambda t: t.reshape(len(t), -1)[:rows, :columns]
@@ -499,12 +506,14 @@ def _batched(loss: Any) -> list[Tensor] | None:
     losses = loss.loss_per_sample
     if losses.ndim != 1 or not len(losses):
         return None
+    # With its hooks on, Opacus would take this backward pass for one of the training's.
     loss.module.disable_hooks()
     try:
         found = torch.autograd.grad(
             losses,
             parameters,
             torch.eye(len(losses), dtype=losses.dtype, device=losses.device),
+            # The training's own backward pass comes after this one.
             retain_graph=True,
             is_grads_batched=True,
         )
@@ -543,6 +552,7 @@ def _mixing(
         def changed(x: Any) -> Any:
             return change(x) if isinstance(x, Tensor) and x.ndim and len(x) == rows else x
 
+        # deepcopy takes what is in its memo for copied already.
         copy = deepcopy(inner, dict(itself))
         inputs = {key: changed(x) for key, x in named.items()}
         reset()

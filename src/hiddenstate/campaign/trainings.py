@@ -113,6 +113,7 @@ def imported(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise InputError(f"{path}: expected a file whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
+    # Before it runs: dataclasses and pickles look their module up by its name.
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     return module

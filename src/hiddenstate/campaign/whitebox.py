@@ -331,6 +331,7 @@ def _scaled(tests: _Tests, steps: list[Step]) -> list[tuple[int, list[np.ndarray
 
     What is wrong with their size is found by itself, and shall not hide what else is wrong.
     """
+    # Few tests share the level yet, so more fail than in the end; this only decides scaling.
     wrong = {tensor for _, tensor, _ in tests.failed("tensor")}
     sizes = [ratio if j in wrong else 1.0 for j, ratio in enumerate(_ratios(steps))]
     odd = {step for _, _, step in tests.failed("step")}
@@ -391,6 +392,7 @@ def _between(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]], steps: l
             short, long = (i, j) if there[i].sum() <= there[j].sum() else (j, i)
             length = float((by_place[long] * there[short]).sum())
             if length > 0 and np.any(flat[short]):
+                # The second tensor takes the place of a step.
                 tests.normal("tensors", products[i, j] / np.sqrt(length), tensor=i, step=j)
     kept = [
         np.concatenate([r.ravel() for r in rows])[:COORDINATES].astype(float) for _, rows in scaled
@@ -401,6 +403,7 @@ def _between(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]], steps: l
         for b in range(a):
             if gram[a, a] > 0 and gram[b, b] > 0:
                 z = gram[a, b] / np.sqrt(gram[b, b])
+                # The earlier step takes the place of a tensor.
                 tests.normal("steps", z, tensor=scaled[b][0], step=scaled[a][0])
     for kind, values in (
         ("along", [s.along for s in steps]),
@@ -408,6 +411,7 @@ def _between(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]], steps: l
         ("repeated", [s.repeated for s in steps]),
     ):
         known = [v for v in values if v is not None]
+        # Residuals of another size would fail these as well.
         if known and not tests.failed("tensor") and not tests.failed("step"):
             tests.squares(kind, float(np.sum(np.square(known))), len(known))
             tests.normal(kind, float(np.sum(known)) / np.sqrt(len(known)))
@@ -421,6 +425,7 @@ def _shapes(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]]) -> None:
     if len(pooled) < 50:
         return
     tests.add("normal", stats.kstest(pooled, "norm").pvalue)
+    # Kolmogorov and Smirnov's test hardly sees the tails.
     for bound in (2.5, 3.5):
         beyond = int((np.abs(pooled) > bound).sum())
         chance = 2 * stats.norm.sf(bound)
@@ -440,6 +445,7 @@ def _sampling(tests: _Tests, recorded: Recorded, coins: int) -> None:
 
     def normal(counts: np.ndarray, of: int) -> np.ndarray:
         law = stats.binom(of, rate)
+        # Spread uniformly over its own step of the law, a count has an exactly normal quantile.
         uniform = law.cdf(counts - 1) + rng.random(len(counts)) * law.pmf(counts)
         return stats.norm.ppf(np.clip(uniform, 1e-300, 1 - 1e-16))
 
@@ -498,9 +504,11 @@ def _compared(recorded: Recorded, claimed: dict[str, float]) -> Iterator[Finding
             yield Finding("clipping norm", f"{s.clipping_norm:g}, claimed {norm:g}", step=t)
             break
     count = claimed.get("steps")
+    # Steps past Opacus are steps of the training as well.
     taken = len(steps) + len(recorded.bare)
     if count is not None and taken > count:
         yield Finding("steps", f"the training took {taken}, {words_of('steps')} {count:g}")
+    # Full batches need no sampler, for nothing is drawn.
     everything = all(len(set(b)) == recorded.records == len(b) for b in recorded.batches)
     rate = claimed.get("sampling rate")
     own = 1.0 if recorded.batches and everything else recorded.rate
@@ -640,6 +648,7 @@ def _noise(tests: _Tests, recorded: Recorded, names: list[str]) -> Iterator[Find
     yield from _sizes(tests, recorded, names)
     odd = tests.failed("normal")
     wrong = tests.failed("tensor") or tests.failed("step")
+    # Normal residuals of steps with different sizes are no normal sample together.
     if odd and not shared and not same and not again and (not wrong or _alike(steps)):
         yield Finding("other noise", "the noise is not normal", None, None, odd[0][0])
     for kind in ("along", "along last"):
@@ -673,6 +682,7 @@ def _same_in_one_step(recorded: Recorded, one: int | None, other: int | None) ->
     n = min(a.size, b.size)
     a, b = a[:n], b[:n]
     length = float(np.sqrt((a**2).sum() * (b**2).sum()))
+    # By chance the correlation of PREFIX numbers is about a sixteenth.
     return length > 0 and abs(float(a @ b)) > 0.3 * length
 
 

@@ -137,6 +137,7 @@ class Worker:
         task, seconds = self.task, time.monotonic() - self.since
         score: Score = math.nan
         error: str | None = None
+        # The answer first: a worker may have died right after it was sent.
         if self.connection.poll():
             try:
                 number, process, score, error = self.connection.recv()
@@ -212,6 +213,7 @@ def _serve(training: Training, connection: Connection, alive: Connection, log: s
             sys.stderr.flush()
         with suppress(OSError):
             connection.send((number, os.getpid(), score, error))
+        # A forked child that came back has given itself away, and must take no task.
         if os.getpid() != process:
             os._exit(1)
 

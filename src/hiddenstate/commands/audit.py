@@ -131,6 +131,7 @@ def _looked(
         )
     for world in (into, out):
         steps = np.diff(world)
+        # Eight runs in their own order are sorted by chance once in 20,000 times.
         if len(world) >= 8 and np.any(steps) and (np.all(steps >= 0) or np.all(steps <= 0)):
             raise InputError(
                 f"{options.scores}: the rows are sorted by score; --looks takes them in the order "

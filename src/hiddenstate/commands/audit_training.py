@@ -71,6 +71,7 @@ def run(options: argparse.Namespace) -> int:
     looks = _looks(options)
     test = SequentialAudit(claim.hypotheses, claim.value, looks, confidence)
     _warn(test.shared(max(1, len(options.battery))), claim, looks[-1])
+    # A campaign that goes on was checked when it began.
     if not options.no_check and not (out / "campaign.json").exists():
         checked = _checked(training, out, options)
         _report(checked, options, sys.stderr)

@@ -59,12 +59,14 @@ def keep(options: argparse.Namespace) -> None:
         for kind, cell in cache.live(family, grid):
             kept = cache.path(folder, job := every[kind][cell])
             own = kept.exists() and not cache.of_another(kept, job, scale.seed)
+            # Every run computes these, so that a cached one is never read.
             if kind in ("simulate", "bound") and own:
                 dropped += 1
                 kept.unlink()
         results = options.results / name
         found += list(cache.worth(family, grid, results, folder, scale.seed))
     places = {kept for _, kept in found}
+    # Files that this command does not replace have their room first.
     others = set(options.cached.rglob("*.parquet")) - places
     room = options.megabytes * 1e6 - sum(path.stat().st_size for path in others)
     for file, kept in sorted(found, key=lambda pair: -cache.value(pair[0])):
@@ -98,6 +100,7 @@ def verify(options: argparse.Namespace) -> None:
     """
     from hiddenstate.pipeline import scores, verification
 
+    # A purpose of its own draws new models, independent of the cached ones.
     vars(options).update(part=None, hours=None, parts=[], purpose="verification")
     job, seed = jobs.asked(options, "train")
     cached = scores.check(options.cached, job.identity, seed, job.files)

@@ -88,6 +88,7 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
     part = "-".join(map(str, options.part or ()))
     with files.alone(options.checkpoint, f"another process trains {job.cell.name}", part):
         yield place
+        # The caller has written all scores by now; ``train`` itself drops those of a part file.
         if options.part is options.hours is None:
             assert isinstance(place.checkpoint, Parts)
             _discard(options.checkpoint, {name for name, *_ in place.checkpoint.finished})

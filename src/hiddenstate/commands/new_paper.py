@@ -83,6 +83,7 @@ def write(name: str, title: str | None, reference: str, tree: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(content, encoding="utf-8")
         generated = _generated(tree)
+    # An interrupt, too, leaves the tree as it was.
     except BaseException:
         for place in made:
             place.unlink(missing_ok=True)
@@ -107,6 +108,7 @@ def _generated(tree: Path) -> dict[Path, str]:
         ("workflow/config/scale.schema.json", []),
         ("src/hiddenstate/study/levels.json", ["--levels", str(tree / "workflow/config/scales")]),
     ):
+        # By the tree's own package, which may be another than the one that runs.
         done = subprocess.run(
             [sys.executable, "-m", "hiddenstate", "schema", *arguments],
             env=os.environ | {"PYTHONPATH": str(tree / "src")},

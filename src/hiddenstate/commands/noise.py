@@ -34,6 +34,7 @@ def run(options: argparse.Namespace) -> None:
     target, delta = options.target_epsilon, options.delta
     if not 0 < target < math.inf:
         raise InputError(f"--target-epsilon: got {target:g}; expected a number above 0")
+    # A setting has some noise multiplier; every search replaces this one.
     options.noise_multiplier = 1.0
     setting = setting_options.read(options)
     every = {
@@ -135,6 +136,7 @@ def least(bound: "Bound", setting: "Setting", delta: float, target: float) -> fl
             high = half
 
     def excess(log_noise: float) -> float:
+        # An epsilon of 0 has no logarithm.
         return math.log(max(epsilon(math.exp(log_noise)), 1e-9 * target) / target)
 
     # Epsilon is nearly a power of the noise.

@@ -85,6 +85,7 @@ def _sampling(
         if getattr(options, name) is None:
             raise InputError(f"{option(name)}: missing; --sampler {options.sampler} needs a number")
     if options.sampler == "balls-and-bins":
+        # 1e-9: a quotient that rounding puts just above a whole number is that number.
         return BallsAndBins(math.ceil(1 / _ratio(size, records) - 1e-9))
     if size != int(size):
         raise InputError(f"--batch-size: got {size:g}; expected a whole number")

@@ -74,6 +74,7 @@ def train(options: argparse.Namespace) -> None:
         )
     given = job.files  # as they are before the work: they may be replaced meanwhile
     with jobs.workplace(options, job, seed) as workplace:
+        # What killed runs spent on models that are kept counts as well.
         began = time.perf_counter() - checkpoint.spent(options.checkpoint)
         frame = job.run(seed, workplace)
         if partial:
@@ -107,6 +108,7 @@ def _write_part(
     if options.checkpoint:  # other parts' models are there as well
         began = time.perf_counter() - checkpoint.spent(options.checkpoint, part.finished)
     origin = jobs.origin(job, seed, began, given)
+    # The file first: a kill in between leaves models twice, and loses none.
     parts.write(options.out, part.own(), origin, jobs.digest_of_start(options))
     checkpoint.drop(options.checkpoint, part.finished)
 
@@ -123,6 +125,7 @@ def gather(options: argparse.Namespace) -> None:
 
     job, seed = jobs.asked(options, "train")
     folder, began = options.cached / "parts", time.perf_counter()
+    # All models come from part files, so that nothing is trained.
     place = {"checkpoint": None, "workers": 1, "memory": 0}
     own = {"models": None, "purpose": "", "part": None, "hours": None, "parts": [folder]}
     vars(options).update(place | own)
@@ -142,5 +145,6 @@ def gather(options: argparse.Namespace) -> None:
         origin = jobs.origin(job, seed, began, given)
         out = options.cached / f"{job.cell.name}.parquet"
         jobs.write(out, job, frame, origin | jobs.of_parts(options, job, origin))
+    # Not before the whole is written, so that a kill loses nothing.
     for path in parts.paths(job.cell.name, options.parts):
         path.unlink()

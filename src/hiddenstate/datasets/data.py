@@ -140,6 +140,7 @@ def _digest(path: Path) -> str:
     total = hashlib.sha256()
     files = [path] if path.is_file() else _files(path)
     for file in files:
+        # The size says where a file ends, so that no bytes can pass to the next one unnoticed.
         total.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as content:
             while block := content.read(2**20):
@@ -248,6 +249,7 @@ def features(path: Path) -> Splits:
             )
             for part in _PARTS
         ]
+    # An InputError is a ValueError, and says already what is wrong.
     except InputError:
         raise
     except (KeyError, TypeError, ValueError) as error:
@@ -326,6 +328,7 @@ def _mnist(split: Literal["train", "test"]) -> Dataset:
 
 
 def _fifth(whole: Dataset, split: str) -> Dataset:
+    # Seed 0, whatever the run's: the split belongs to the data.
     order = stream(0, "data", whole.name).permutation(len(whole))
     n = len(whole) // 5
     return whole.take(order[n:] if split == "train" else order[:n])
@@ -354,6 +357,7 @@ def _torchvision(name: str, split: str, download: bool) -> Dataset:
     try:
         images = kind[name](str(root), train=split == "train", download=download)
     except RuntimeError as error:
+        # torchvision raises the same for files that are absent and for wrong checksums.
         state = "is damaged or incomplete" if place.exists() else "is not there"
         raise InputError(_absent(name, state)) from error
     x = images.data.transpose(0, 3, 1, 2).astype(np.float32) / 255

@@ -15,5 +15,6 @@ SHA256 = "6ebb3d2fee246a4e99363262ddf8a00a3c41bee6014c373ed9d9216ba7f651b8"
 
 def records() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """(images, labels): shape (1797, 1, 8, 8) with values up to 16, and (1797,)."""
+    # 64 pixels, row by row, and the label.
     table = np.loadtxt(shipped("digits.csv.xz", SHA256).splitlines(), np.uint8, delimiter=",")
     return table[:, :-1].reshape(-1, 1, 8, 8), table[:, -1]

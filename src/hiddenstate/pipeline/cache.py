@@ -45,6 +45,7 @@ def of_another(file: Path, job: Job, seed: int) -> bool:
     if not file.exists():
         return False
     made = scores.claimed_origin(file).get("cell", {}).get("code")
+    # With the file's own code in place, parameters and seed alone can differ.
     identity = {**job.identity, "code": made} if "code" in job.identity else job.identity
     return not scores.computed(file, identity, seed, scores.files_of(file))
 
@@ -61,6 +62,7 @@ def serves(file: Path, job: Job, seed: int) -> bool:
     if fits(file, job, seed):
         return True
     if isinstance(job.work, Train) and origin.get("code", code_of(job)) == code_of(job):
+        # Called for the error that names what differs.
         scores.check(file, job.identity, seed, job.files)
     return False
 
@@ -83,6 +85,7 @@ def live(family: Family, grid: Any) -> set[tuple[str, str]]:
     for work in family.works:
         jobs = [job for job in every[work.kind].values() if job.work is work]
         cheapest += sorted(jobs, key=lambda job: job.cost)[:1]
+    # Cheapest first, so that every kind has one before a dearer job of it is looked at.
     for job in sorted(cheapest, key=lambda job: job.cost):
         kinds = {kind for kind, _ in found}
         if job.cost <= LIVE or job.work.kind not in kinds:
@@ -103,6 +106,7 @@ def worth(
     for kind, jobs in family.jobs(grid).items():
         for name, job in jobs.items():
             kept, made = path(folder, job), results / job.work.folder / f"{name}.parquet"
+            # The cached file first, so that it stays as it is where it fits.
             fitting = [file for file in (kept, made) if fits(file, job, seed)]
             stays = (kind == "train" and kept in fitting) or of_another(kept, job, seed)
             if fitting and not stays and (kind, name) not in always:

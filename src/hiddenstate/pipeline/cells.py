@@ -147,6 +147,7 @@ class Workplace:
         cell, which is the last part of the name and has a folder of the checkpoint.
         """
         part = "" if repeat is None else f"repeat{repeat}"
+        # An empty purpose is no part of the name, or cached scores would be of other streams.
         purpose = (self.purpose,) if self.purpose else ()
         return {
             "models": self.models or models,

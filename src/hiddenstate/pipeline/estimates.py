@@ -61,6 +61,7 @@ def read(path: str | Path, grid: str) -> pd.DataFrame:
     missing = [name for name in COLUMNS if name not in estimates]
     if missing:
         raise InputError(f"{path}: lacks the columns {', '.join(missing)}")
+    # pandas would read a number that is cut short as a shorter number.
     if not content.endswith("\n"):
         raise InputError(f"{path}: ends within a line; the file is cut short")
     if estimates.empty:
@@ -77,6 +78,7 @@ def read(path: str | Path, grid: str) -> pd.DataFrame:
     unknown = sorted({str(kind)[:100] for kind in estimates["kind"]} - set(KINDS))
     if unknown:
         raise InputError(f"{path}: kind: got {unknown[0]!r}; expected one of {', '.join(KINDS)}")
+    # The digest last, for the checks above say what is wrong.
     return sealed.check(path, content, estimates)
 
 

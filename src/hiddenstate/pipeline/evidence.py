@@ -131,6 +131,7 @@ class Estimate:
         if not self.known:
             return 0.0
         half = self.half(confidence)
+        # The centre decides: an interval is inside a region if it is half a width from both ends.
         # An end beyond what is possible is no end.
         low = -math.inf if low <= self.least else low
         high = math.inf if high >= self.most else high
@@ -153,6 +154,7 @@ class Estimate:
 
 def _welch(parts: Sequence[tuple[float, Estimate]]) -> tuple[float, float]:
     """Error and degrees of freedom of a weighted sum; the error of an unknown one is unknown."""
+    # An exact number, as ``_estimate`` makes one, has error 0 and infinite freedom, and is known.
     if not all(one.known or math.isinf(one.freedom) for _, one in parts):
         return math.nan, 0.0
     error = math.sqrt(math.fsum((weight * one.error) ** 2 for weight, one in parts))
@@ -187,6 +189,7 @@ class Share:
         from scipy import stats
 
         n, tail = self.trials, (1 - confidence) / 2
+        # A beta law has no parameter of 0; these ends are 0 and 1.
         low = np.where(k > 0, stats.beta.ppf(tail, np.maximum(k, 1), n - k + 1), 0.0)
         high = np.where(k < n, stats.beta.isf(tail, k + 1, np.maximum(n - k, 1)), 1.0)
         return low, high
@@ -201,6 +204,7 @@ class Share:
 
         counts = np.arange(self.trials + 1)
         chances = stats.binom.pmf(counts, self.trials, (self.successes + 0.5) / (self.trials + 1))
+        # Each count needs quantiles of two beta laws; those left out have no weight that matters.
         counts, chances = counts[chances > 1e-9], chances[chances > 1e-9]
         ends = zip(*self._limits(counts, confidence), strict=True)
         turned = [_place(*both, low, high) != outcome for both in ends]
@@ -380,11 +384,13 @@ class Stated(Printed):
     def judge(self, confidence: float) -> Judged:
         """The outcome of the number alone, at the confidence of its own interval."""
         centre = self.number.value
+        # The difference has the errors of both; its interval is moved to the printed number.
         low, high = _difference(self.found, self.number).interval(confidence)
         low, high = low + centre, high + centre
         unknown = math.isnan(self.found.value)
         outcome = Outcome.UNDECIDED if unknown else self.outcome(low, high, centre)
         turns = self._turns(outcome, low, high)
+        # For show alone: the outcome is decided by now.
         if isinstance(self.found, Estimate):
             least, most = self.found.least, self.found.most
             low, high = (min(max(end, least), most) for end in (low, high))
@@ -395,6 +401,7 @@ class Stated(Printed):
         """Probability that our side, drawn again, gives another outcome."""
         if isinstance(self.found, Exact) or not (self.found.known and math.isfinite(high - low)):
             return 0.0
+        # A rerun moves our centre; the arms of the interval, paper's error included, stay as long.
         below, above = self.found.value - low, high - self.found.value
         number = self.number.value
         bottom, top = number - self.rounding - above, number + self.rounding + below
@@ -445,6 +452,7 @@ class Test:
         if outcome == Outcome.CONTRADICTS:
             from scipy import special
 
+            # The z of a rerun is taken as normal, with deviation 1, about the one that was found.
             # A p-value of 0 is one below the least number.
             beyond = special.ndtri(level) - special.ndtri(max(self.p_value, 1e-300))
             return float(special.ndtr(-beyond))
@@ -546,6 +554,7 @@ class Evidence:
         """The outcome of the whole claim; undecided inside the guard band."""
         rows = self.rows
         found = self._outcome(rows)
+        # Tests at level 1 - GUARD turn with just that probability; rounding must not undo them.
         return Outcome.UNDECIDED if self._turns(rows) > 1 - GUARD + 1e-9 else found
 
     @property
@@ -556,6 +565,7 @@ class Evidence:
         decisive = [
             item for item, row in zip(self.items, rows, strict=True) if row.outcome == found
         ]
+        # One exact contradiction is enough; agreement is exact if all of its items are.
         return (
             bool(decisive)
             and any(item.exact for item in decisive)

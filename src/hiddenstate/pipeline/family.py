@@ -315,6 +315,7 @@ def check(measure: Callable[..., Found], *, any_of: bool = False, **given: Any) 
         items: list[Item] = []
         try:
             found = measure(estimates, **given)
+            # A for loop would drop what the generator returns.
             while True:
                 items.append(next(found))
         except StopIteration as end:
@@ -346,6 +347,7 @@ def sampled(
     key: str, rate: float, steps: int, delta: float, *, got: object = None
 ) -> Iterator[str]:
     """The limit of a sampling rate: epsilon is 0 if delta is above the chance of being sampled."""
+    # 1 - (1 - rate)^steps, without the digits that small rates would lose.
     chance = -math.expm1(steps * math.log1p(-rate)) if rate < 1 else 1.0
     if chance <= delta:
         words = f"a record to be sampled in {steps:,} steps with more than delta = {delta:g}"
@@ -429,6 +431,7 @@ class Family:
             taken.add((job.work.folder, job.cell.name))
             jobs[job.work.kind][job.cell.name] = job
             if job.start:
+                # Cells may share a start.
                 jobs["start"][job.start.cell.name] = job.start
         return jobs
 

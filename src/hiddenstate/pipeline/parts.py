@@ -69,6 +69,7 @@ class Parts:
     def mine(self, runs: Sequence[Identity]) -> list[Identity]:
         """Next runs that this call trains."""
         index, number = self.part
+        # The count goes on over all places, so that parts differ by one model at most.
         first, self._runs = (index - self._runs) % number, self._runs + len(runs)
         return list(runs[first::number])
 
@@ -91,6 +92,7 @@ class Parts:
         """Take note of models of a place that this call answers for."""
         there = self.known(place)
         self.finished.update((place, *run) for run in rows)
+        # Rows of models from part files stay in those files.
         self._own += [
             (place, *run, name, value, made)
             for run, row in rows.items()
@@ -158,6 +160,7 @@ def read(
     Raises InputError for a file of other cell parameters, another seed, other data or other initial
     parameters, and where two files differ on a model.
     """
+    # pd.concat refuses an empty list.
     frames = [pd.DataFrame(columns=COLUMNS)][: not files]
     for path in files:
         frame = scores.check(path, parameters, seed, given)

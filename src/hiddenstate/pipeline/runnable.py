@@ -13,6 +13,7 @@ MODELS: dict[str, tuple[int, ...] | None] = {
     **{"fcnn": (8,), "resnet18": IMAGE, "wrn_16_4": IMAGE, "features": None},
 }
 """The shape of a record by the name of a model; None where any number of features will do."""
+# Of digits and housing, what is left beside the fifth that is the test split.
 DATA: dict[str, tuple[tuple[int, ...], int]] = {
     "digits": ((1, 8, 8), 1438),
     "housing": ((8,), 16_512),
@@ -46,6 +47,7 @@ def problems(
     if "model" in section:
         yield from _unfit(str(section["model"]), source, path)
     if "private" in section and source.removeprefix("raw:") in DATA:
+        # Of an odd number, the private half has one record more, as ``Dataset.halves`` cuts it.
         half = (available + 1) // 2
         if section["private"] != half:
             yield f"{path}private: got {section['private']}; expected {half}, half of {source}"
@@ -57,6 +59,7 @@ def problems(
     for key in ("batch_size", "batch"):
         size = section.get(key)
         size = size * section.get("batches", 1) if isinstance(size, int) else 0
+        # Where batches are counted, the canary is one of their records, and takes none of the data.
         if size > available + ("batches" in section):
             yield (
                 f"{path}{key}: got {section[key]}; expected batches of at most {available} records"
@@ -93,6 +96,7 @@ def undrawable(words: str) -> str:
     """Reason that a caption cannot be drawn; empty where it can."""
     if not words.isprintable():
         return "expected characters that can be printed, on one line"
+    # Most captions end here, without matplotlib, which takes a while to import.
     if words.isascii() and "$" not in words:
         return ""
     from matplotlib import font_manager, mathtext

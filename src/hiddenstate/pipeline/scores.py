@@ -100,6 +100,7 @@ def write_table(path: str | Path, frame: pd.DataFrame, origin: dict[str, Any]) -
     # Of what will be read: some columns, such as words with gaps, come back in another type.
     origin = {key: value for key, value in origin.items() if key != "seal"}
     origin["digest"] = digest(table.to_pandas())
+    # The seal covers the digest, so it is made last.
     origin["seal"] = _seal(origin)
     table = table.replace_schema_metadata(
         {**(table.schema.metadata or {}), _METADATA_KEY: json.dumps(origin, sort_keys=True)}
@@ -262,6 +263,7 @@ def digest(scores: pd.DataFrame) -> str:
     for name in sorted(scores.columns):
         column = scores[name]
         total.update(name.encode())
+        # The same bytes as those of the last branch, found faster.
         if isinstance(column.dtype, pd.StringDtype):
             total.update(_joined(column).encode())
             continue
@@ -301,6 +303,7 @@ def commit() -> str | None:
     try:
         if _git("ls-files", "--full-name", "--error-unmatch", "__init__.py") != own:
             return stated
+        # An empty --match passes over all tags, so that the commit itself is named.
         return _git("describe", "--always", "--dirty", "--abbrev=40", "--match=") or stated
     except (OSError, subprocess.TimeoutExpired):
         return stated

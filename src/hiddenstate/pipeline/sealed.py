@@ -27,6 +27,7 @@ def write(path: Path, frame: pd.DataFrame, made_of: str) -> None:
     frame = frame.assign(**{MADE_OF: made_of})
     own = _short(frame.to_csv(index=False))
     with atomic(path) as temporary:
+        # Without rows there is no field to hold the digest, so the column's head holds it.
         last = DIGEST if len(frame) else f"{EMPTY} {own}"
         frame.assign(**{last: own}).to_csv(temporary, index=False)
 
@@ -42,10 +43,12 @@ def check(path: str | Path, content: str, frame: pd.DataFrame) -> pd.DataFrame:
     if not {MADE_OF, last} <= set(frame) or frame.columns[-1] != last:
         raise InputError(what)
     made, own = (
+        # pandas reads an empty field as NaN.
         pd.Series(["" if pd.isna(value) else str(value) for value in frame[name]], dtype=str)
         for name in (MADE_OF, last)
     )
     if len(frame):
+        # The digest is of the text: numbers that are read and written again may have other digits.
         bare = content.replace(f",{own.iloc[0]}\n", "\n")
         if made.nunique() != 1 or own.nunique() != 1:
             raise InputError(what)

@@ -86,6 +86,7 @@ def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, one in pairs[0].items():
         other = pairs[1][key]
+        # Each adversary has two of the pairs, one for each data set.
         if not can_disagree(len(one), len(other), len(pairs[0]) // 2):
             raise InputError(
                 f"models: got {len(other)} new and {len(one)} cached scores of one data set "

@@ -82,6 +82,7 @@ def table(
                     disk -= size
                 else:
                     number = parts({cell: job}, part_hours).get(cell, 0)
+                    # The parts, beside the job that gathers them.
                     row["jobs"] += number
                     row["missing"] += 1 + number
                     there, models = elsewhere(job, scale.seed, folders(results, cached, name))
@@ -90,6 +91,7 @@ def table(
                     seconds += [left * cost(jobs) / max(1, number)] * max(1, number)
                     if job.start:
                         wanted.add(job.start.cell.name)
+            # One short job restores all; the longest job is sought among the entries behind it.
             seconds[0] = costs.DRAWING["restore"] * (row["cached"] > 0)
             kinds[kind] = _row(name, kind, row, seconds, disk)
         figures = family.shown(Figure, grid)
@@ -141,6 +143,7 @@ def served(
 def _namesakes(job: Job, scale_file: Path, family: str) -> Iterator[tuple[Job, int]]:
     """Jobs of the same name at the scales beside this one, with their seeds."""
     for path in sorted(scale_file.parent.glob("*.yaml")):
+        # A scale without this family, or with a mistake of its own, has no such cell.
         with suppress(InputError):
             own, grid, seed = config.section(path, family)
             if other := own.jobs(grid)[job.work.kind].get(job.cell.name):

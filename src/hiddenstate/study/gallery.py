@@ -54,6 +54,7 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
         papers.load(name)
     kept = {}
     if out.exists():
+        # The page itself says which scale a picture that stays is of.
         kept = dict(re.findall(r"reproduce (\w+) --config scale=([\w-]+)", out.read_text("utf-8")))
     parts = [_HEAD]
     made: dict[str, dict[str, str]] = {}

@@ -183,6 +183,7 @@ def _chain(
     path = places.results / name / "estimates.csv"
     attrs = estimates.read(path, grid).attrs
     of = {f"{m.job.work.folder}/{m.job.cell.name}": m.origin["digest"] for m in found}
+    # Estimates are made of scores and bounds, not of initial parameters.
     of = {key: value for key, value in of.items() if not key.startswith("starts/")}
     if attrs[sealed.MADE_OF] != sealed.of(of):
         raise InputError(f"{path}: was made of other scores or bounds than those beside it")

@@ -79,6 +79,7 @@ def publish(
     for name in found:
         mine = words.of_family(verdicts, name)
         sealed.write(tree / evidence_file(name), mine, sealed.of(sorted(set(mine["estimates"]))))
+    # Read back, so that the pages have the rows of all families, also of those that stay.
     every = words.read(*(tree / evidence_file(name) for name in papers.names()))
     with atomic(tree / words.expectation(scale)) as temporary:
         every[["id", "verdict"]].to_csv(temporary, index=False)

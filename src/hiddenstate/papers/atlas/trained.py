@@ -120,6 +120,7 @@ def _job(path: Path) -> Job:
         "worst_case_init": (worst_case_init.FAMILY, AuditParameters),
     }
     family, kind = kinds[path.parent.name]
+    # Not isinstance: expected audits derive from trainings, and are none.
     (work,) = (work for work in family.works if type(work) is Train)
     claimed = scores.claimed_origin(path).get("cell", {})
     try:

@@ -152,6 +152,7 @@ class Counterexample(Grid):
 
     @model_validator(mode="after")
     def _has_an_instance(self) -> Self:
+        # Made for the error of losses that do not exist.
         _ = self.instance
         # The convex bound of one pass is of single records.
         if self.passes == 1:

@@ -69,6 +69,7 @@ def certificate(
         rows.append(row)
         rows += [
             {"quantity": quantity, "method": m, "kind": kinds.get(m, "estimate")}
+            # Gaussians with this rho have a Rényi divergence of the order times rho.
             | {"value": order * rho}
             for m, rho in rhos.items()
         ]

@@ -146,6 +146,7 @@ def _product_gaps() -> list[float]:
     for sigma, rate, steps in ((0.5, 0.01, 8), (2.25, 0.1, 8), (1.0, 0.5, 10)):
         rng = np.random.default_rng(steps)
         seen = rng.binomial(1, rate, (50, steps)) + sigma * rng.standard_normal((50, steps))
+        # All 2^steps sets of steps: more than ten steps would fill memory.
         sampled = np.array(list(product((0, 1), repeat=steps)))
         chance = np.prod(np.where(sampled == 1, rate, 1 - rate), axis=1)
         squares = ((seen[:, None, :] - sampled) ** 2 - seen[:, None, :] ** 2).sum(axis=2)
@@ -179,6 +180,7 @@ def _curve_rows(cell: pd.DataFrame, predicted: Curves, null: str) -> pd.DataFram
     rows = pd.DataFrame(
         {"x": _PLOTTED, "value": mean, "low": mean - 2 * deviation, "high": mean + 2 * deviation}
     ).assign(quantity="fnr", method="observed", null=null, kind="estimate")
+    # Half the largest gap between totals is the Lévy distance.
     halves = [curve.total(_DIAGONAL) / 2 for curve in curves]
     near = predicted["all iterates", null].total(_DIAGONAL) / 2
     # What a curve of so few runs strays by itself.

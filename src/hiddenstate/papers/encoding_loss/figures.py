@@ -144,6 +144,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
         beyond = np.isinf(rows["value"]).groupby([rows["series"], rows["x"]]).transform("any")
         plotting.repeats(ax, rows[~beyond], _EPSILON_SERIES, deviations=2)
         for (name, epsilon), _ in rows[beyond].groupby(["series", "x"]):
+            # 0.54: the width over which ``plotting.repeats`` spreads the series.
             shift = 0.54 * (list(_EPSILON_SERIES).index(name) / (len(_EPSILON_SERIES) - 1) - 0.5)
             place = (list(epsilons).index(epsilon) + shift, 0.93)
             where = {"xycoords": ("data", "axes fraction"), "ha": "center"}

@@ -72,7 +72,9 @@ BUGS: dict[str, Bug] = {
         float(np.sqrt(16 / 15)),
         "leaks 3 % more than claimed; even a two-sample z-test needs about 16,000 models",
     ),
+    # The batch's sum points along the canary with it and the other way without: C and -C.
     "batch_clipping": Bug("the batch's gradient clipped, not each record's", FULL, 2.0),
+    # With the canary nine clipped means point along it, without it eight point the other way.
     "mean_clipping": Bug("clipped after averaging", FULL, 17.0),
     "missed_layer": Bug(
         "one layer left out of the clipping", FULL, float(np.sqrt(1 + CANARY**2 / 2))
@@ -206,6 +208,7 @@ def _noise(
             plan.remembered = rng.normal(scale=deviation, size=shape)
         return plan.remembered
     if bug == "uniform_noise":
+        # Uniform numbers between -a and a have the deviation a / sqrt(3).
         return rng.uniform(-1, 1, size=shape) * deviation * np.sqrt(3)
     return rng.normal(scale=deviation, size=shape)
 

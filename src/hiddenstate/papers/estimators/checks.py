@@ -14,6 +14,7 @@ from hiddenstate.pipeline.family import Found, check, needed
 TOO_OFTEN = 0.09
 """Share of audits with too much claimed that a study must not overlook, where 5 % may be."""
 
+# Of normal values a median's standard error is that of their mean times this.
 SQUARE_ROOT_OF_HALF_PI = math.sqrt(math.pi / 2)
 
 
@@ -98,6 +99,7 @@ def bugs(estimates: pd.DataFrame) -> Found:
     most, least = 0, 0
     for _, ladder in wrong.groupby("cell"):
         limits = [
+            # One level for all bugs at all numbers of models.
             Share(round(row.value * row.audits), int(row.audits)).interval(
                 1 - level / n / len(ladder)
             )

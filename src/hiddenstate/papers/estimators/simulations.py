@@ -52,6 +52,7 @@ def stop(cell: Cell[Sequential], seed: int) -> pd.DataFrame:
         test = SequentialAudit(claims, p.claim, looks)
         for truth in p.truths:
             at = test.refuted_at(claims, truth, audits=p.audits, seed=seed)
+            # An audit that never refutes has -1, which picks the last look: it used all models.
             models = np.array(looks)[at]
             rows.append(
                 {"x": truth, "method": method, "claim": p.claim, "audits": p.audits}
@@ -85,6 +86,7 @@ def _audits(cell: Cell[Calibrated], n: int, seed: int) -> list[tuple[LowerBoundR
     """Each rule, quantiles of its bounds on n scores per data set, and the number of false ones."""
     mechanism, audits = cell.parameters.mechanism, cell.parameters.audits
     hypotheses, truth, threshold = mechanism.setting
+    # False for noise multipliers, of which a smaller one leaks more.
     upward = hypotheses.trivial == 0
     default = every(threshold)[0]
     # The default's bounds are in the order of its statistic, so those of a few of its values will

@@ -299,6 +299,7 @@ def _one_run_rule(own: Row, delta: float, part: pd.DataFrame) -> Iterator[Row]:
     low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
     made = part["made"].iloc[0]
     own = own | {"share": made / own["canaries"]}
+    # The law of the noise alone is not the null law of a trained model: it bounds nothing.
     kind = "estimate" if own["rule"] == NOISE_ALONE else "lower"
     yield own | {"quantity": "epsilon", "kind": kind} | {
         "value": middle, "low": low, "high": high, "confidence": CONFIDENCE,

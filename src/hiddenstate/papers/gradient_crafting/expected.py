@@ -76,6 +76,7 @@ class _Trained:
         spread = each["nothing"].mean() + self.moved.mean((0, 1)).var()
         yield (RANDOM, "nothing"), random / math.sqrt(1 + spread / exact)
         for knows, variance in each.items():
+            # An unbiased estimate of a variance may be below 0.
             ratio = np.maximum(1 + variance / exact, 1e-9)[self.drawn]
             yield (ONE_RANDOM, knows), float((self.shifts[1] / np.sqrt(ratio)).mean())
         at = self.least[..., None]
@@ -122,6 +123,7 @@ def _trainings(
             int(drawn("coordinate", s, o).integers(len(initial))),
         )
         for d in both:
+            # In place and taken out again, for a copy holds all steps times all parameters.
             added[inserted, d] += np.float32(mechanism.clipping_norm)
             with_canary = network.last(initial, batches, added)
             added[inserted, d] -= np.float32(mechanism.clipping_norm)
@@ -193,6 +195,7 @@ def _variances(d: Floats, noise: Floats) -> dict[str, Floats]:
     free = (starts - 1) * (orders - 1)
     left = d - rows[:, None] - columns + mean
     rest = (left**2).sum((0, 1)) / free
+    # The mean of a row or column has its own share of the rest in it, which is taken off.
     by_start = ((rows - mean) ** 2).sum(0) / (starts - 1) - rest / orders
     by_order = ((columns - mean) ** 2).sum(0) / (orders - 1) - rest / starts
     rest = rest + 2 * (left * noise).sum((0, 1)) / free

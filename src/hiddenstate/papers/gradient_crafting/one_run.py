@@ -86,6 +86,7 @@ class Model(ABC):
         mechanism, chosen = self.mechanism, self.order[: len(coins)]
         shape = (mechanism.steps, len(self.order))
         added = self.drawn(*purpose, "noise").standard_normal(shape, dtype=np.float32)
+        # Before the draws are scaled in place: the noise in units of its own deviation.
         noise = added[:, chosen].sum(axis=0, dtype=float) / mechanism.steps**0.5
         added *= np.float32(mechanism.noise_std)
         added[:, chosen] += np.float32(mechanism.clipping_norm) * coins

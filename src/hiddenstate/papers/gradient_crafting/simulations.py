@@ -117,6 +117,7 @@ def distances(cell: Cell[Distances], seed: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["step", "mu", "distance", "bound", "berry_esseen"])
 
 
+# Audits of one random stream, named by the first of them: another number gives other scores.
 _BLOCK = 20
 
 
@@ -221,6 +222,7 @@ def _in_event(m: int, accuracy: float) -> float:
 
 def _above(m: int, truth: float, hypotheses: Hypotheses, tail: Callable[[int], float]) -> float:
     """Probability ``tail`` of the least number of right guesses whose bound exceeds the truth."""
+    # The bound rises with the right guesses, so the least number is found by halving.
     low, high = m // 2, m + 1
     while high - low > 1:
         v = (low + high) // 2

@@ -204,6 +204,7 @@ def _band(steps: int, band: int) -> NDArray[np.float64]:
     from scipy.linalg import toeplitz
 
     column = np.zeros(steps)
+    # Coefficients of (1 - x)^(-1/2), whose square has the prefix sums' coefficients, all 1.
     entries = np.cumprod([1.0, *((2 * i - 1) / (2 * i) for i in range(1, min(band, steps)))])
     column[: len(entries)] = entries
     return np.tril(toeplitz(column))

@@ -52,6 +52,7 @@ def _rows(p: Training, starts: int, seed: int, device: str) -> pd.DataFrame:
         "batch deviation": [one.batches for one in found],
         "start deviation": [one.start for one in found],
         "negative": [
+            # 1e-300: a canary whose gradient never counts has no weight at all.
             -one.weights.clip(max=0).sum() / max(abs(one.weights).sum(), 1e-300) for one in found
         ],
         "hidden": epsilon(found),

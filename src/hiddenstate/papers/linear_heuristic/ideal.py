@@ -97,6 +97,7 @@ def reported_noises(
     epsilons = leak(coarse)
     coarse, epsilons = coarse[epsilons > 0], epsilons[epsilons > 0]
     targets = targets[targets > epsilons[-1]]
+    # np.interp asks for ascending points, and epsilon falls as the noise rises.
     return np.exp(np.interp(-np.log(targets), -np.log(epsilons), np.log(coarse)))
 
 

@@ -127,6 +127,7 @@ def networks(estimates: pd.DataFrame) -> Found:
         alike = select(estimates, part="ideal", method=ALL, claim=row.claim, order=row.order)
         ideal = needed(alike)["value"]
         n = len(ideal)
+        # One audit beside the mean of n simulated ones: both scatter.
         less = Estimate(
             row.value / ideal.mean(), ideal.std() / ideal.mean() * math.sqrt(1 + 1 / n), n - 1
         )

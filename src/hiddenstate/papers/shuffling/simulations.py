@@ -41,6 +41,7 @@ def account(cell: Cell[Simulated], seed: int) -> pd.DataFrame:
     p = cell.parameters
     sigma, pair = p.noise_multiplier, RECORDS[p.record]
     shift = pair[0] - pair[1]
+    # The last iterate sums all steps: the record is in one of each epoch, the noise in all.
     last = shift * p.epochs / (sigma * math.sqrt(p.batches * p.epochs))
     redrawn = p.order == "each epoch"
     largest = batched.lower_epsilon(sigma, p.batches, p.epochs, p.delta, pair, redrawn=redrawn)

@@ -32,6 +32,7 @@ def expected_cost(p: ExpectedParameters) -> float:
 
 def start_cost(start: StartParameters) -> float:
     """Seconds of one core that initial parameters take."""
+    # The public half, as of digits or MNIST.
     records = 719 if start.dataset == "digits" else 30_000
     stages = [s for s in start.backbone + start.stages if isinstance(s, Stage)]
     gradient = gradient_seconds(start.model)

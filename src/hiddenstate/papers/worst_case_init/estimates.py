@@ -105,6 +105,7 @@ def _expected(scores: Made, there: Mapping[str, Mapping[int, pd.DataFrame]]) -> 
         )
     rows += _published(pd.DataFrame(rows)) if rows else []
     for name, trained in there.items():
+        # Without the numbers of repeats and models, the name is that of ``cells.point_of``.
         point = name.rpartition("_")[0]
         audited = {r: frame for r, frame in trained.items() if frame["world"].nunique() == 2}
         both = sorted(every[point].keys() & audited.keys())

@@ -72,6 +72,7 @@ def _by_epsilon(
     }
     plotting.repeats(ax, rows, series, deviations=1, width=_WIDTH)
     for j, level in enumerate(levels):
+        # As ``plotting.repeats`` places them: two series a level, over the whole width.
         shift = _WIDTH * (2 * j / (len(series) - 1) - 0.5)
         values = _alike(stated(name, task, "mean", **{factor: level, "epsilon": epsilons}), audits)
         ax.plot(places[values["epsilon"]] + shift, values["value"], **_CIRCLES)
@@ -137,6 +138,7 @@ def _expected_by(
         part = select(rows, **held).sort_values(x)
         shift = (j - (len(series) - 1) / 2) * width
         one, two = (select(part, method=method) for method in (PUBLISHED, "two-sided"))
+        # Ends that are not known draw no bar.
         ends = np.abs([one["value"] - one["low"], one["high"] - one["value"]])
         own = {"color": colour, "label": label(level) if label else None}
         ax.errorbar(places[one[x]] + shift, one["value"], np.nan_to_num(ends), **_PUBLISHED | own)

@@ -204,6 +204,7 @@ class Sweep(Grid):
         """Every combination, with the task's own where nothing is listed."""
         rates = (task.learning_rate.average, task.learning_rate.worst)
         return [
+            # A rate of 0 stands for the task's own, which depends on the epochs.
             Point(epochs, records, norm, steps, rate or rates[epochs > 0], epsilon)
             for epochs, records, norm, steps, rate, epsilon in product(
                 self.epochs or [task.pretraining[-1].epochs],

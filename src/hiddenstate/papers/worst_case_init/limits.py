@@ -41,6 +41,7 @@ def _task(path: str, task: Task) -> Iterator[str]:
     for i, stage in enumerate(task.pretraining):
         if isinstance(stage, Weights):
             given = Path(stage.weights)
+            # numpy and torch both write zip archives.
             if given.suffix not in (".npz", ".pt", ".pth") or not zipfile.is_zipfile(given):
                 words = "a .npz, .pt or .pth file with a model's parameters"
                 yield limit(f"{path}.pretraining.{i}.weights", repr(stage.weights), words)
@@ -52,6 +53,7 @@ def _task(path: str, task: Task) -> Iterator[str]:
         yield limit(f"{path}.label", task.label, f"one of the {classes} classes, 0 the first")
     if task.canary not in CANARIES:
         try:
+            # Mapped into memory, a file is opened without reading all of it.
             np.load(task.canary, mmap_mode="r")
         except (OSError, ValueError, EOFError):
             words = f"{', '.join(CANARIES)} or a .npy file with an array"

@@ -69,6 +69,7 @@ def _trained(
     """
     theta: Any = None
     body = 0
+    # The last round has no stage: it fits the last layer to the task's own classes.
     for i, stage in enumerate([*stages, None]):
         if isinstance(stage, Weights):
             theta, last = initialisation.read(stage.weights, stage.sha256, build)
@@ -77,6 +78,7 @@ def _trained(
         source = data.splits(stage.dataset) if stage else None
         model = build(source.classes if source else classes)
         drawn = initialisation.average_case(model, draw("xavier", i), normal=p.xavier == "normal")
+        # Weights and biases of the last layer.
         last = sum(p.numel() for p in list(model.parameters())[-2:])
         if theta is None:
             theta = drawn

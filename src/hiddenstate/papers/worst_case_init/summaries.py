@@ -102,6 +102,7 @@ def _scatter(rows: pd.DataFrame) -> tuple[float, float]:
     if within < 1:
         return math.sqrt(ours), float(between)
     rest = float((rows["off"] ** 2).sum() - (means["size"] * means["mean"] ** 2).sum()) / within
+    # A mean over epsilons has its own share of the rest in it already.
     rest *= 1 - 1 / epsilons
     freedom = (ours + rest) ** 2 / (ours**2 / between + rest**2 / within)
     return math.sqrt(ours + rest), freedom

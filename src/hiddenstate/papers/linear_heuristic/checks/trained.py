@@ -29,6 +29,7 @@ def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     """
     rows = trained(estimates, *figures, **values)
     found = needed(rows.get(PUBLISHED, pd.Series(dtype=float)))
+    # Between the 5 and 95 % quantiles of a normal law lie 2 x 1.645 deviations.
     return rows.assign(found=found, sd=(rows["most"] - rows["least"]) / (2 * 1.645))
 
 

@@ -104,6 +104,7 @@ def plausible(estimates: pd.DataFrame) -> Found:
     notes = []
     for row in rows.itertuples():
         made = _law(estimates, row.task, row.epsilon).perfect(5, row.quantity, MANY)
+        # What rounds to the printed number reaches it.
         reach = Share(int((made >= row.value - 0.005).sum()), MANY)
         what = f"perfect audits that reach the {row.quantity} {row.value:g}, {row.task}"
         yield Within(f"{what}, epsilon {row.epsilon:g}", reach, low=level, reason="possible")

@@ -106,6 +106,7 @@ def pretraining_epsilon(estimates: pd.DataFrame) -> Found:
     By the separation of expected audits with all records, where there are any.
     """
     notes = []
+    # All epochs are asked for, or ``foretold`` would keep the ends of every task's range.
     every = foretold(estimates, epsilon=10.0, epochs=[*range(1000)])
     layers = set(select(estimates, figure="figure5")["task"])  # Figure 2 is of whole models
     for task, told in _by_task(with_all_records(every), "epochs"):
