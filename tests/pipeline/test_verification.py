@@ -95,11 +95,23 @@ def test_the_verdict_is_on_the_world_that_differs():
 
 
 def test_more_comparisons_need_more_scores():
-    assert verification.can_disagree(5, 20) and not verification.can_disagree(5, 20, 30)
+    assert verification.can_disagree(5, 20) and not verification.can_disagree(5, 20, 60)
     rng = stream(0, "verification", "few")
     cached, new = by_several(rng, 5, [0.0] * 30), by_several(rng, 20, [0.0] * 30)
     with pytest.raises(InputError, match=r"at level 1\.66667e-05 can reject"):
         verification.compare(cached, new)
+
+
+def test_scores_of_one_data_set_alone_are_compared():
+    """As of models that are trained without a canary, for their accuracy."""
+    one, other = (frame(np.arange(n), np.arange(n)) for n in (30, 20))
+    alone = [scores[scores["world"] == "out"] for scores in (one, other)]
+    (row,) = verification.compare(*alone).to_dict("records")
+    assert row["world"] == "out" and row["agree"] and row["p_value"] <= 1
+    moved = alone[1].assign(score=alone[1]["score"] + 100)
+    assert not verification.compare(alone[0], moved)["agree"].any()
+    with pytest.raises(InputError, match=r"got 3 new and 3 cached scores .* at level 0\.001"):
+        verification.compare(alone[0][:3], alone[1][:3])
 
 
 @pytest.mark.parametrize(("cached", "new"), [(1, 20), (3, 20), (4, 20), (20, 4), (6, 6), (8, 8)])

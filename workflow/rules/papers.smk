@@ -52,8 +52,9 @@ def verifiable(kind):
                 able.append(f"{RESULTS}/{name}/recomputed/{kind}/{cell}.csv")
                 continue
             trained, repeats = job.work.size(job.cell)
-            sizes = trained * repeats, models * repeats, job.work.adversaries(job.cell)
-            if verification.can_disagree(*sizes):
+            sizes = trained * repeats, models * repeats
+            # Those of each adversary with the canary and without it.
+            if verification.can_disagree(*sizes, 2 * job.work.adversaries(job.cell)):
                 able.append(f"{RESULTS}/{name}/verified/{cell}.csv")
     return sorted(able)
 

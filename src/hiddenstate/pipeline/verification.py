@@ -12,9 +12,9 @@ LEVEL = 1e-3
 """False-positive rate of the verdict on a cell, all its comparisons together."""
 
 
-def can_disagree(cached: int, new: int, adversaries: int = 1) -> bool:
+def can_disagree(cached: int, new: int, comparisons: int = 2) -> bool:
     """True if so many scores can ever reject: two disjoint samples are the extreme."""
-    return 2 / math.comb(cached + new, new) < LEVEL / (2 * adversaries)
+    return 2 / math.comb(cached + new, new) < LEVEL / comparisons
 
 
 @cache
@@ -86,8 +86,7 @@ def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, one in pairs[0].items():
         other = pairs[1][key]
-        # Each adversary has two of the pairs, one for each data set.
-        if not can_disagree(len(one), len(other), len(pairs[0]) // 2):
+        if not can_disagree(len(one), len(other), len(pairs[0])):
             raise InputError(
                 f"models: got {len(other)} new and {len(one)} cached scores of one data set "
                 f"({', '.join(map(str, key))}); expected enough that a test at level "
