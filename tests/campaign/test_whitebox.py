@@ -167,6 +167,18 @@ def test_a_sum_is_told_from_others():
     assert longer.kind == "too long" and longer.contribution == pytest.approx(1.1, abs=1e-3)
 
 
+@pytest.mark.parametrize("norm", [0.1, 100.0])
+@pytest.mark.parametrize("again", [1, 6])
+def test_a_clipped_mean_is_no_sum_of_clipped_gradients(norm, again):
+    """Shorter or longer than the norm, and divided by the records once more or not."""
+    generator = torch.Generator().manual_seed(0)
+    samples = [5 * torch.randn(6, 4, 3, generator=generator)]
+    mean = samples[0].mean(dim=0)
+    own = [mean * min(1.0, norm / (float(mean.norm()) + 1e-6)) / again]
+    found = clipping.compare(own, clipping.flat(samples, norm), samples, norm)
+    assert found.kind == "late clipping" and "is clipped, not each record's" in found.words
+
+
 @pytest.mark.parametrize("factor", [0.9, 1.1])
 def test_a_deviation_that_is_a_tenth_off_is_found(factor):
     fault = faults.Fault("", (), after=faults._scaled_noise(factor))
