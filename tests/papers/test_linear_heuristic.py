@@ -358,6 +358,19 @@ def test_optimisers_bracket_their_closed_form(found):
     assert (noisier < estimates.curve(found, "optimisers", "constant")).all()
 
 
+def test_optimisers_of_other_numbers_are_drawn():
+    names = ["standard", "constant", "step schedule", "momentum 0.5", "weight decay 0.1"]
+    names += ["first half with 3 times the noise", "noise correlated over 4 steps"]
+    rows = [
+        {"cell": "optimisers", "quantity": "epsilon", "method": name, "x": x, "value": x}
+        for name in names
+        for x in (1, 2)
+    ]
+    drawn = FAMILY.figures["optimisers"].draw(pd.DataFrame(rows).assign(delta=1e-6))
+    shown = [[line.get_label() for line in ax.lines][2:] for ax in drawn.axes]
+    assert shown == [names[2:3], names[3:5], names[5:]]
+
+
 @pytest.mark.whole
 def test_figures_and_tables_are_drawn(found):
     from hiddenstate import plotting

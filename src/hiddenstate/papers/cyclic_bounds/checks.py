@@ -98,7 +98,9 @@ def parameters(estimates: pd.DataFrame) -> Found:
         words = sweep.replace("_", " ").replace("std", "standard deviation")
         what = f"least fall of log rho between neighbouring values of the {words}"
         yield Within(what, least, low=0, reason="smaller")
-    return "Theorem 4.5 at four weak convexities, one parameter varied at a time."
+    values = sorted(select(rows, lipschitz="unclipped")["weak_convexity"].unique())
+    shown = ", ".join(f"{value:g}" for value in values)
+    return f"Theorem 4.5 at weak convexities {shown}, one parameter varied at a time."
 
 
 def _least_price(rows: pd.DataFrame, what: str, note: str) -> Found:

@@ -193,11 +193,11 @@ def schedules(estimates: pd.DataFrame) -> Any:
 
 
 _OPTIMISERS = {
-    "learning-rate schedules": ("linear schedule", "cosine schedule", "step schedule"),
-    "momentum and weight decay": ("momentum 0.9", "weight decay 0.01"),
-    "other noise": ("first half with 1.5 times the noise", "noise correlated over 10 steps"),
+    "learning-rate schedules": ".* schedule",
+    "momentum and weight decay": "(momentum|weight decay) .*",
+    "other noise": "(first half with|noise correlated over) .*",
 }
-"""Panels, each with these optimisers beside the constant learning rate."""
+"""Panels, each with the optimisers of such names beside the constant learning rate."""
 
 
 @figure(
@@ -213,11 +213,12 @@ def optimisers(estimates: pd.DataFrame) -> Any:
     drawn, axes = plotting.panels(len(_OPTIMISERS), height=3.4, sharey=True)
     rows = select(estimates, cell="optimisers")
     looks = zip(plotting.SERIES[1:7] + plotting.SERIES[9:], plotting.MARKERS, strict=False)
-    for ax, (title, methods) in zip(axes, _OPTIMISERS.items(), strict=True):
+    names = rows["method"].drop_duplicates()
+    for ax, (title, shown) in zip(axes, _OPTIMISERS.items(), strict=True):
         plotting.curve(ax, curve(estimates, "optimisers", "standard"), **_BASELINES["standard"])
         plain = {"color": plotting.OBSERVED, "marker": ".", "label": "constant learning rate"}
         plotting.curve(ax, curve(estimates, "optimisers", "constant"), **plain)
-        for method in methods:
+        for method in names[names.str.fullmatch(shown)]:
             line = curve(estimates, "optimisers", method)
             color, marker = next(looks)
             plotting.curve(ax, line, label=method, color=color, marker=marker, ms=3.5)

@@ -138,6 +138,7 @@ def table1_heuristic(estimates: pd.DataFrame) -> Found:
 @check
 def table1_standard(estimates: pd.DataFrame) -> Found:
     """The standard epsilon of Table 1's first row, at the recalled parameters."""
-    renyi = needed(select(estimates, origin="recalled, fewer records", method="RDP")["value"])
-    note = f"; by Rényi differential privacy and with 45,000 records {renyi.iloc[0]:.3f}"
+    renyi = needed(select(estimates, origin="recalled, fewer records", method="RDP")).iloc[0]
+    records = f"{renyi['records']:,.0f} records"
+    note = f"; by Rényi differential privacy and with {records} {renyi['value']:.3f}"
     return _first_row(estimates, "standard", 0.5, 0.5, "its digit", note)
