@@ -9,7 +9,7 @@ from hiddenstate.accounting import gaussian
 from hiddenstate.adversaries import crafted_gradients as crafted
 from hiddenstate.auditing import worlds
 from hiddenstate.auditing.summaries import separation
-from hiddenstate.papers.gradient_crafting import cells, expected, training
+from hiddenstate.papers.gradient_crafting import cells, costs, expected, training
 from hiddenstate.papers.gradient_crafting.adversaries import CRAFTED, ONE_RANDOM, RANDOM
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.cells import Cell, Workplace
@@ -54,6 +54,15 @@ def test_what_is_known_leaves_less_spread(found):
     assert share.max() < 1.1 / math.sqrt(2)
 
 
+def test_few_starts_whose_variances_are_estimated_below_zero_have_shares():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 2, (2, 2, 5))  # the noise itself has deviation 1
+    places, shifts = np.zeros((2, 2), dtype=int), np.ones((2, 2, 2))
+    trained = expected._Trained(-0.99 * noise, noise, places, places, shifts, 1.0)
+    assert 1 + expected._variances(trained.moved, noise)["nothing"].mean() < 0
+    assert all(math.isfinite(share) and share > 0 for _, share in trained.shares())
+
+
 def test_variances_are_those_of_starts_and_orders():
     rng = np.random.default_rng(0)
     start, order = rng.normal(0, 3, (4000, 1, 1)), rng.normal(0, 2, (1, 60, 1))
@@ -65,6 +74,25 @@ def test_variances_are_those_of_starts_and_orders():
     assert known["start"][0] == pytest.approx(by_order + 1.25, rel=0.02)
     assert known["batches"][0] == pytest.approx(9 + 1.25, rel=0.06)
     assert known["nothing"][0] == pytest.approx(9 + by_order + 1.25, rel=0.06)
+
+
+def test_the_forecast_counts_every_training(content, monkeypatch):
+    epsilons = {"epsilons": [4, 24], "every": [1, 2], "starts": 3, "orders": 2}
+    asked = GradientCraftingGrid.model_validate(content | {"expected": epsilons})
+    (cell,) = [cell for cell in cells.expected(asked) if cell.name == "expected_housing"]
+    steps = []
+    for name in ("last", "simulated"):
+        train = getattr(expected._Housing, name)
+
+        def counted(network, initial, batches, *noise, train=train):
+            batches = list(batches)
+            steps.append(len(batches))
+            return train(network, initial, batches, *noise)
+
+        monkeypatch.setattr(expected._Housing, name, counted)
+    expected.expect(cell, 1, Workplace())
+    record = costs._HOUSING_RECORD * cell.parameters.audits[0].batch_size
+    assert costs.expected_cost(cell) == pytest.approx(sum(steps) * record)
 
 
 def test_cells_have_every_point_of_a_network_once(content):

@@ -9,6 +9,7 @@ from hiddenstate.papers.gradient_crafting.cells import (
     OneRunLarger,
     SimulatedEnds,
 )
+from hiddenstate.papers.gradient_crafting.grid import OneRunNetwork
 from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.costs import step_seconds
 
@@ -16,8 +17,9 @@ from hiddenstate.pipeline.costs import step_seconds
 def expected_cost(cell: Cell[ExpectedAudits]) -> float:
     """Seconds of one core that the trainings of a cell take."""
     p = cell.parameters
-    models = p.starts * p.orders // 2  # without an adversary, of whose two one is trained
-    return sum(cost(audit.model_copy(update={"models": models})) for audit in p.audits)
+    # Without the canary, without noise, and with either of two canaries.
+    trainings = 4 * len(p.epsilons) * p.starts * p.orders
+    return trainings * sum(map(_training_cost, p.audits))
 
 
 _HOUSING_RECORD = 2.1e-8
@@ -28,21 +30,24 @@ def cost(audit: HousingAudit | NetworkAudit) -> float:
     """Seconds of one core that the models of a cell take, simulated ones included."""
     simulated = sum(kind(word).simulates for word in audit.adversaries)
     trainings = audit.models * (1 + len(audit.adversaries) + 2 * simulated)
-    if isinstance(audit, NetworkAudit):
-        step = step_seconds(audit.model, audit.batch_size)
-    else:
-        step = audit.batch_size * _HOUSING_RECORD
-    return trainings * audit.every * audit.insertions * step
+    return trainings * _training_cost(audit)
+
+
+def _training_cost(audit: HousingAudit | NetworkAudit) -> float:
+    return audit.every * audit.insertions * _step_cost(audit)
+
+
+def _step_cost(audit: HousingAudit | NetworkAudit | OneRunNetwork) -> float:
+    if isinstance(audit, HousingAudit):
+        return audit.batch_size * _HOUSING_RECORD
+    return step_seconds(audit.model, audit.batch_size)
 
 
 def one_run_cost(cell: Cell[OneRunHousing] | Cell[OneRunLarger]) -> float:
     """Seconds of one core that the models of a cell with many canaries take."""
     p, network = cell.parameters, cell.parameters.network
-    if isinstance(network, HousingAudit):
-        step = network.batch_size * _HOUSING_RECORD
-    else:
-        step = step_seconds(network.model, network.batch_size)
-    return 2 + p.audits * (p.null_draws + len(p.canaries) + 2) * network.insertions * step
+    models = p.audits * (p.null_draws + len(p.canaries) + 2)
+    return 2 + models * network.insertions * _step_cost(network)
 
 
 def ends_cost(cell: Cell[SimulatedEnds]) -> float:

@@ -74,15 +74,20 @@ class _Trained:
         simulated, random = self.shifts.mean((1, 2))
         # A coordinate of each model's own differs from the others' in its mean too.
         spread = each["nothing"].mean() + self.moved.mean((0, 1)).var()
-        yield (RANDOM, "nothing"), random / math.sqrt(1 + spread / exact)
+        yield (RANDOM, "nothing"), float(random / _spread(spread / exact))
         for knows, variance in each.items():
-            # An unbiased estimate of a variance may be below 0.
-            ratio = np.maximum(1 + variance / exact, 1e-9)[self.drawn]
-            yield (ONE_RANDOM, knows), float((self.shifts[1] / np.sqrt(ratio)).mean())
+            ratio = _spread(variance / exact)[self.drawn]
+            yield (ONE_RANDOM, knows), float((self.shifts[1] / ratio).mean())
         at = self.least[..., None]
         least = (np.take_along_axis(part, at, 2) for part in (self.moved, self.noise))
         for knows, variance in _variances(*least).items():
-            yield (CRAFTED, knows), simulated / math.sqrt(1 + float(variance[0]) / exact)
+            yield (CRAFTED, knows), float(simulated / _spread(variance / exact)[0])
+
+
+def _spread(rest: Floats) -> Floats:
+    """Deviation of a coordinate in that of its own noise, by the variance of the rest in its."""
+    # An unbiased estimate of a variance may be below 0.
+    return np.sqrt(np.maximum(1 + rest, 1e-9))
 
 
 def expect(cell: Cell[ExpectedAudits], seed: int, workplace: Workplace) -> pd.DataFrame:
