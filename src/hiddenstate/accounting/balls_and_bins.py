@@ -294,4 +294,4 @@ def _upper(
 
 
 FINE = 40
-"""Losses of an epoch are rounded to this share of their standard deviation."""
+"""Cells of an epoch's losses in their standard deviation."""

@@ -164,7 +164,10 @@ class _Block:
         return self.rate * math.sqrt(min(float(square), 1e4))
 
     def top(self, tail: float) -> float:
-        """A loss above log(1 - rate), the least, that P exceeds with at most this probability."""
+        """A loss above log(1 - rate), a small one, that P exceeds with about this probability.
+
+        Bounds hold for any: what lies above is counted at an infinite loss.
+        """
         beyond = np.cumsum(self.weights[::-1])[::-1]
         # Half the tail is for rarer numbers of samples, half for the noise.
         last = int(np.sum(beyond > tail / 2))

@@ -1,6 +1,6 @@
 """Gaussian differential privacy as epsilon at a delta, and back.
 
-Source: Dong, Roth and Su 2022 (arXiv 1905.02383), corollary 1.
+Source: Dong, Roth and Su 2022 (arXiv 1905.02383, Corollary 2.13).
 """
 
 import numpy as np

@@ -105,8 +105,8 @@ def sequential(
             return plan
         last += max(1, last // 10)
     raise TooMany(
-        f"true: got {truth:g}; a sequential audit of {claim:g} needs {last:,} scores per "
-        f"data set, expected {PATHS:,} or fewer"
+        f"true: got {truth:g}; a sequential audit of {claim:g} needs more than {PATHS:,} scores "
+        f"per data set; expected a claim that {PATHS:,} can refute"
     )
 
 
