@@ -64,6 +64,8 @@ def test_other_code_is_served_for_long_trainings_alone(tmp_path):
     assert SHORT.cost < cache.SHORT < LONG.cost
     assert not cache.serves(written(tmp_path, SHORT, code="other"), SHORT, 1)
     assert cache.code_of(LONG) is None and "code" not in LONG.identity
+    # As of one that was forecast to be short when it was made.
+    assert cache.serves(written(tmp_path, LONG, code="other"), LONG, 1)
     # Files from before short trainings told their code.
     old = cache.path(tmp_path, SHORT)
     scores.write_table(old, FRAME, {"cell": SHORT.identity, "seed": 1})

@@ -1,6 +1,6 @@
 """Results that are served from a folder of cached ones, in place of being computed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,13 @@ def fits(file: Path, job: Job, seed: int) -> bool:
     """True if a file claims to be a job's result, by the code as it is; reads no values."""
     if not scores.computed(file, job.identity, seed, job.files):
         return False
+    return _of_its_code(scores.claimed_origin(file), job)
+
+
+def _of_its_code(origin: Mapping[str, Any], job: Job) -> bool:
+    """True if code is no reason to make a result again, as that of a long training never is."""
     own = code_of(job)
-    return scores.claimed_origin(file).get("code", own) == own
+    return own is None or origin.get("code", own) == own
 
 
 def of_another(file: Path, job: Job, seed: int) -> bool:
@@ -61,7 +66,7 @@ def serves(file: Path, job: Job, seed: int) -> bool:
     _, origin = scores.read(file)
     if fits(file, job, seed):
         return True
-    if isinstance(job.work, Train) and origin.get("code", code_of(job)) == code_of(job):
+    if isinstance(job.work, Train) and _of_its_code(origin, job):
         # Called for the error that names what differs.
         scores.check(file, job.identity, seed, job.files)
     return False
