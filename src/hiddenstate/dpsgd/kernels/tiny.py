@@ -102,6 +102,7 @@ class Dense:
         No numbers where a norm overflows: clipped to 0, its record would vanish.
         """
         gradients, norms = self._per_sample(theta, x, y)
+        # A norm of 0 divides nothing, and 0 times one that overflows makes the factor NaN.
         factors = np.minimum(1, clipping_norm / np.maximum(norms, 1e-30)) + 0 * norms
         factors = factors.astype(theta.dtype)
         parts = []
@@ -126,6 +127,7 @@ class Dense:
         gradients = []
         for (w, _), a in zip(self.split(theta)[::-1], inputs[::-1], strict=True):
             gradients.append((g, a))
+            # A gradient is the outer product of g and (a, 1): weights and bias in one.
             squares += (g * g).sum(axis=1) * ((a * a).sum(axis=1) + 1)
             g = (g @ w) * (a > 0)
         return gradients, np.sqrt(squares)
@@ -223,6 +225,7 @@ class Trainer(Kernel[NDArray[Any]]):
     ) -> tuple[Floats, Floats]:
         """Last iterate (p,), and sums of absolute and squared steps (2, p)."""
         p, steps = self.network.parameters, len(batches)
+        # A copy, which the native code changes in place.
         theta = np.array(initial, np.float32, order="C")
         if theta.shape != (p,):
             raise InputError(f"initial: got shape {theta.shape}; expected ({p},)")
@@ -287,6 +290,7 @@ def _driver(network: Dense) -> str:
         act = "RELU" if i < last - 1 else "NONE"
         forward.append(f"vec x{i + 1}[{m}]; dense({n}, {m}, {act}, w + {start}, x{i}, x{i + 1});")
         steps = [f"squares += squares_of({m}, g{i}) * (squares_of({n}, x{i}) + 1.0f);"]
+        # The first layer passes no gradient on to the records.
         if i:
             steps.append(
                 f"vec g{i - 1}[{n}]; dense_back({n}, {m}, w + {start}, g{i}, x{i}, g{i - 1});"
