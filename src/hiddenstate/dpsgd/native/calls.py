@@ -132,6 +132,7 @@ class Call:
         """The call of a function for these sizes alone, which ``known`` gets, where it pays."""
         if self.name not in _SHARED:
             return self
+        # A missing pointer stays the constant 0, for which the C code is compiled without its use.
         names = [p if p == "0" else f"p{i}" for i, p in enumerate(self.pointers)]
         inner = Call(self.name, tuple(self.sizes), tuple(names))
         name = known.setdefault(inner, f"{self.name}_{len(known)}")

@@ -80,6 +80,7 @@ def passes_of(whole: Network) -> tuple[list[Call], list[Call], list[Call]]:
         backward += layer.backward(p)
         for which, v in enumerate(layer.sources):
             if v:
+                # Backwards, a tensor's last reader writes its gradient, and earlier ones add to it.
                 backward += layer.pass_on(p, which, add=v in reached)
                 reached.add(v)
     forward = [call for layer, p in pairs for call in layer.forward(p)]
@@ -105,6 +106,7 @@ def _for_records(
     }}"""
     if not together:
         return alone
+    # A smaller group at the end goes record by record, with the same sums bit for bit.
     return f"""if (here == {group}) {{
       Scratch *s = all;
       const float *scale = &s->scale;
