@@ -71,6 +71,7 @@ class Mechanism:
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on each coordinate of the sum of clipped gradients."""
+        # Without noise the clipping norm may be infinite, and 0 times infinity is NaN.
         return self.noise_multiplier * self.clipping_norm if self.noise_multiplier > 0 else 0.0
 
     def composition(self, records: int) -> tuple[float, float, int]:
