@@ -119,6 +119,7 @@ class ClippedSum:
         self.augmentation, self.device, self.dtype = augmentation, where, problem.dtype
         self.parameters, self.kind = problem.parameters, self.kernel.kind
         self.record_bytes, self.widest = self.kernel.record_bytes, max(self.kernel.floats())
+        # Measured once, here: copies for other threads take it over.
         self.block = self.kernel.block
         self._local = threading.local()
 

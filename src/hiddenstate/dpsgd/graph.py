@@ -32,6 +32,7 @@ class Step:
 
 
 def _flatten(start_dim: int = 0, end_dim: int = -1) -> nn.Module:
+    # ``torch.flatten`` begins at axis 0 unless told, ``nn.Flatten`` at 1.
     return nn.Flatten(start_dim, end_dim)
 
 

@@ -128,6 +128,7 @@ def score_of(canary: FixedCanary, last: Floats, model: str, learning_rate: float
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Read-only copy, backed by immutable bytes."""
     array = np.asarray(array)
+    # Of bytes, for a flag alone could be set back.
     return np.ndarray(array.shape, array.dtype, array.tobytes())
 
 

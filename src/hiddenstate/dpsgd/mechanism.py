@@ -111,6 +111,7 @@ class Mechanism:
         """
         _, rate, steps = self.composition(records)
         sensitivity = 1 if self.adjacency == "add_or_remove" else 2
+        # ``pld`` calibrates for a sensitivity of 1.
         multiplier = sensitivity * pld.noise_multiplier(epsilon, delta, rate, steps)
         return dataclasses.replace(self, noise_multiplier=multiplier)
 

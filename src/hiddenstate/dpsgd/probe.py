@@ -157,6 +157,7 @@ class Probe:
         other = copy.copy(self)
         other.model = uncalled
         stir(uncalled, "others")
+        # Integers have no neighbours, so the two records change places.
         records = self.x + self._noise(self.x) if self.x.is_floating_point() else self.x.flip(0)
         other._outputs(records[:1])
         with torch.no_grad():

@@ -131,6 +131,7 @@ class Ensemble:
 
     @cached_property
     def shown(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        # Copied once: all runs show their adversaries the same arrays.
         return read_only(self.x), read_only(self.y)
 
     @property
@@ -458,6 +459,7 @@ def _gradients(run: Run) -> Tensor | None:
     if run.world == "out" and not replace:
         return None
     signed = torch.tensor(rows, dtype=run.initial.dtype, device=run.initial.device)
+    # With "replace" the other data set has the opposite gradient.
     return signed if run.world == "in" else -signed
 
 
@@ -483,6 +485,7 @@ def _like(name: str, values: Any, others: NDArray[Any]) -> NDArray[Any]:
     own = np.asarray(values)
     if others.dtype.kind not in "biu":
         return own
+    # NaN that is cast warns; the comparison below finds it.
     with np.errstate(invalid="ignore"):
         cast = own.astype(others.dtype)
     if not np.array_equal(cast, own):

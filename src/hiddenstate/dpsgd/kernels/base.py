@@ -473,7 +473,7 @@ def sums_unlike(
         expected = torch.cat([g.flatten() for g in own])
         # The second term is for gradients that are 0 except for rounding.
         margin = close * float((scale * norms).sum() + 1e-3 * SHORT)
-        # Where autograd itself overflows nothing is compared; NaN of the kernel alone is off.
+        # Nothing is compared where autograd's sum is no number; a kernel's that is none is off.
         return bool(expected.isfinite().all()) and not float((found - expected).norm()) <= margin
 
     with on_trial(), torch.enable_grad():

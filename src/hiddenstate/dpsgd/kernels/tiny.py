@@ -89,6 +89,7 @@ class Dense:
         logits = logits - logits.max(axis=1, keepdims=True)
         return np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(y)), y]
 
+    # An overflow shows as NaN in the sum, of which numpy need not warn.
     @np.errstate(over="ignore", invalid="ignore")
     def clipped_sum(
         self,
@@ -242,6 +243,7 @@ class Trainer(Kernel[NDArray[Any]]):
         moved = np.zeros((2, p), np.float32)
         if self._native is not None:
             ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
+            # Held by name, for pointers alone would not keep their memory.
             arrays = (self._x, self._y, indices, ends, added, theta, moved)
             pointers = [None if array is None else array.ctypes.data for array in arrays]
             self._native(*pointers, steps, self._clip, self._rate)
@@ -289,6 +291,7 @@ def _driver(network: Dense) -> str:
     for i, (n, m) in enumerate(network.layers):
         act = "RELU" if i < last - 1 else "NONE"
         forward.append(f"vec x{i + 1}[{m}]; dense({n}, {m}, {act}, w + {start}, x{i}, x{i + 1});")
+        # The 1 is what the bias reads.
         steps = [f"squares += squares_of({m}, g{i}) * (squares_of({n}, x{i}) + 1.0f);"]
         # The first layer passes no gradient on to the records.
         if i:

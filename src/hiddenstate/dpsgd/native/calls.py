@@ -122,6 +122,7 @@ class Call:
         """The same for so many records."""
         if not self.together:
             return self
+        # ``APART`` is the driver's: floats from one record's memory to the next one's.
         return replace(self, sizes=(records, "APART", *self.sizes), together=False)
 
     def __str__(self) -> str:

@@ -127,6 +127,7 @@ class Linear(Layer):
         inputs, outputs, x, g = self.input.floats, self.output.channels, p.source.x(), p.own("g")
         # The weights' gradient is an outer product, whose norm is the product of two norms.
         norm = Call("squared_norm", (outputs,), (g,), f"squares += squared_norm({inputs}, {x}) * ")
+        # A vector is one row, so that no length of a row is used.
         return [before_activation(p, self.activation, self.bias, (0, 0, 0), g), norm]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
@@ -189,6 +190,7 @@ class Norm(Layer):
         gradients = p.gradient(p.d_weights), p.gradient(p.d_bias)
         read = p.source.x(), p.own("mean"), p.own("scale"), p.out.d()
         sizes = *self.output.sizes, p.source.row, p.out.row
+        # The input's gradient needs both, whether or not they are of parameters.
         channels = (self.output.channels,)
         return [
             Call("norm_gradients", sizes, (*read, *gradients)),

@@ -128,6 +128,7 @@ def as_network(model: nn.Module, record_shape: tuple[int, ...]) -> Network | Non
     first = [
         one.input for one in layers if isinstance(one, Linear | Convolution) and 0 in one.sources
     ]
+    # Never empty, for no other layer may read the record (``_layer``).
     whole = Network(first[0], tuple(map(fastest, layers)))
     alike = all(t == first[0] for t in first)
     return whole if alike and all(map(_fits, layers, whole.places)) else None

@@ -15,6 +15,7 @@ from hiddenstate.dpsgd.native.network import Network
 def c_source(whole: Network) -> str:
     """C source of the driver: every layer's calls, with its sizes as constants."""
     pairs, passes = list(zip(whole.layers, whole.places, strict=True)), passes_of(whole)
+    # So each record's memory begins on a cache line, as the whole does (``_aligned``).
     members = [f"_Alignas(64) float sum[{whole.sums}]"]
     prepare = [call for layer, p in pairs for call in layer.prepare(p)]
     room = max(layer.room for layer in whole.layers)
