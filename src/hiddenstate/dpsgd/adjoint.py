@@ -254,6 +254,7 @@ class _TwiceDifferentiable(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         if func in (embedding, torch.embedding):
+            # One has tokens first, and None where there is no padding; the other weights, and -1.
             names = ("input", "weight") if func is embedding else ("weight", "indices")
             call = dict(zip((*names, "padding_idx"), args, strict=False)) | (kwargs or {})
             none = None if func is embedding else -1
@@ -393,6 +394,7 @@ def _differing(
 
     least: norm of a gradient below which its rounding is that of one so long.
     """
+    # Relative error of a difference quotient, and its rounding, which grows as steps shrink.
     close, floor = (1e-5, 1e-13) if at.dtype == torch.float64 else (3e-2, 1e-5)
     each = gradients(at, True)
     known = torch.zeros(len(each), dtype=at.dtype)
@@ -409,6 +411,7 @@ def _differing(
         ends = [gradients(point.detach().requires_grad_(), False) for point in points]
         found = ((ends[0] - ends[1]).detach() @ vector) / (2 * step)
         room = close * found.abs() + floor * size / step
+        # Two steps that agree tell; across a kink they differ, and smaller ones decide.
         if before is not None:
             told = (found - before).abs() <= room
             wrong = told & ((found - known).abs() > 10 * room)
@@ -448,6 +451,7 @@ def expected(
     with single_precision(gradients.device):
         found = [_pair(ensemble, gradients, seed, name, i, records) for i in range(pairs)]
     noise = mechanism.learning_rate * mechanism.noise_std
+    # A product of two passes with records of their own has no bias, unlike one's square.
     own = [np.mean([_product(passes[0], passes[-1]) for passes in pair.passes]) for pair in found]
     # With and without the canary apart, as an audit's deviation pools both.
     cross = [
@@ -490,6 +494,7 @@ def trajectory(
     with single_precision(gradients.device):
         present, absent = _runs(ensemble, gradients, seed, name, 0)
         iterates = _iterates(absent)
+        # Without a number of records nothing is drawn from the generator.
         back = _back(absent, iterates, None, np.random.default_rng())
         found = _canary_along(present, iterates, back)[0]
         if start is None:
@@ -536,6 +541,7 @@ def _root(squares: Floats) -> tuple[float, float]:
     root = math.sqrt(max(0.0, float(squares.mean())))
     if len(squares) < 2 or root == 0:
         return root, math.nan
+    # A root's error is that of its square, over twice the root.
     return root, float(squares.std(ddof=1)) / math.sqrt(len(squares)) / (2 * root)
 
 
@@ -639,6 +645,7 @@ def _score_gradient(run: Run, last: Tensor) -> Tensor:
                          "coordinate")  # fmt: skip
     draw = np.random.default_rng(0).normal(size=len(last))
     shift = 0.1 * (last.square().mean().sqrt() + 0.1) * torch.from_numpy(draw).to(last)
+    # At a second point too, for another score may agree at one.
     for at in (last, last + shift):
         known, found = float(_known_score(run, at)), run.score(at)
         # A score has the rounding of parameters, from which it may be a small difference.

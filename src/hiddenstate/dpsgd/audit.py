@@ -75,7 +75,8 @@ def finished(group: Group, bar: "tqdm[Any]") -> dict[Identity, Row]:
         try:
             for future in as_completed(futures):
                 done |= future.result()
-        except BaseException:
+        except BaseException:  # an interruption as well
+            # Running chunks are asked to stop, and waiting ones are dropped.
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise

@@ -58,14 +58,17 @@ class Augmentation:
         down, right, mirrored = drawn.flatten(0, 1).to(images.device).unbind(1)
         rows = _reflected(torch.arange(high, device=images.device) + down[:, None] - s, high)
         across = torch.arange(wide, device=images.device)
+        # The window that the shift cuts out is mirrored, so columns turn before they are shifted.
         across = torch.where(mirrored[:, None] > 0, across.flip(0), across) + right[:, None] - s
         across = _reflected(across, wide)
         image = torch.arange(len(images), device=images.device).repeat_interleave(self.views)
         own = image[:, None, None], rows[:, :, None], across[:, None, :]
+        # With channels last, an index of image, row and column takes all channels of a place.
         return images.movedim(1, -1)[own].movedim(-1, 1)
 
 
 def _reflected(places: Tensor, size: int) -> Tensor:
     """Places of an image of this size, where those outside are mirrored at its border pixels."""
+    # One reflection is enough, since ``check`` refuses shifts of a whole side.
     places = places.abs()
     return torch.minimum(places, 2 * (size - 1) - places)

@@ -65,9 +65,11 @@ class _Digest:
             kind = type(value)
             if kind.__module__.partition(".")[0] in _LIBRARIES:
                 return _hash(kind.__name__, repr(value))
+            # A user's subclass may have another text, and attributes.
             plain = next(base for base in _PLAIN if isinstance(value, base))
             return _hash(plain.__repr__(value), self.of(kind), self._kept(value))
         if id(value) not in self._known:
+            # Where a cycle comes back, the value is its number in the order of visits.
             self._known[id(value)] = _hash("again", len(self._known))
             self._alive.append(value)
             self._known[id(value)] = self._of_object(value)
@@ -112,6 +114,7 @@ class _Digest:
         elif isinstance(value, list | tuple):
             content = b"".join(map(self.of, value))
         elif isinstance(value, set | frozenset):
+            # The order of a set changes from process to process.
             content = b"".join(sorted(map(self.of, value)))
         else:
             return self._of_instance(value)
@@ -184,6 +187,7 @@ class _Digest:
         for part in state if isinstance(state, tuple) else (state,):
             if isinstance(part, dict):
                 own = getattr(value, "__dict__", {})
+                # Attributes are digested by ``_kept``, which leaves cached properties out.
                 others = {str(k): v for k, v in part.items() if k not in own}
                 parts.append(self._of_names(others))
             else:
@@ -198,10 +202,12 @@ class _Digest:
         package = str(function.__globals__.get("__name__")).partition(".")[0]
         if package in _LIBRARIES:
             name = _hash("function", function.__module__, function.__qualname__)
+            # A library's decorator closes over the user's function.
             return _hash(name, *map(self.of, cells)) if cells else name
         given = [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
         named = []
         for word, value in _named(function, given, package):
+            # Other packages' code enters by name; a value enters whole, whosever it is.
             code_alone = isinstance(value, _CODE) or hasattr(value, "__wrapped__")
             if not code_alone or _owned(getattr(value, "__module__", None), package):
                 named.append(_hash(word, self.of(value)))
@@ -231,6 +237,7 @@ class _Digest:
                     member = member.func
                 elif isinstance(member, functools.partialmethod):
                     member = member.func, member.args, member.keywords
+                # ``_abc_impl`` has Python's caches of ``isinstance``, which change with use.
                 hidden = name == "_abc_impl" or isinstance(member, _SLOTS)
                 hidden |= name[:2] == "__" and (name in _OF_PYTHON or not _settings(member))
                 if isinstance(member, types.FunctionType) or not hidden:
@@ -352,7 +359,7 @@ def _imports(
     Where it asks for modules by text, those in memory that a constant names.
     """
     names: list[str] = []
-    if _IMPORT_NAME in code.co_code[::2]:
+    if _IMPORT_NAME in code.co_code[::2]:  # instructions are two bytes, the first its code
         loaded: list[Any] = [0, None]  # the last two: the level, and what is taken of the module
         for step in dis.get_instructions(code):
             if step.opcode == _IMPORT_NAME:
@@ -512,6 +519,7 @@ class Checkpoint:
             return
         world, repeat, run = zip(*found, strict=True)
         with self._told:
+            # Since any thread's last chunk, so that all threads' chunks add up to the time spent.
             since, self._clock = self._clock, time.perf_counter()
             seconds = self._clock - since
         path = self._directory / f"{world[0]}-{repeat[0]}-{run[0]}.npz"
@@ -580,10 +588,12 @@ def _chunks(
         return
     folders = islice(os.walk(directory), None if within else 1)  # passes over what is gone
     names = (Path(at) / name for at, _, files in folders for name in files)
+    # Names that begin with a dot are those of files that are being written (``atomic``).
     for path in sorted(path for path in names if path.match("[!.]*.npz")):
         try:
             found = arrays(path, _KEPT) if path.stat().st_size else None
         except (FileNotFoundError, InputError) as error:
+            # ``arrays`` raises InputError from whatever went wrong.
             if isinstance(error.__cause__ or error, FileNotFoundError):
                 continue
             raise

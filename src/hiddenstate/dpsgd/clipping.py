@@ -108,6 +108,7 @@ class ClippedSum:
             records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
             probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         problem = Problem(held.to(where), loss, records.to(where), labels.to(where), augmentation)
+        # Before losses of all records: torch ignores the label -100 and fails on other wrong ones.
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
         given.refuse_unlike(records, labels)
@@ -118,6 +119,7 @@ class ClippedSum:
         self.augmentation, self.device, self.dtype = augmentation, where, problem.dtype
         self.parameters, self.kind = problem.parameters, self.kernel.kind
         self.record_bytes, self.widest = self.kernel.record_bytes, max(self.kernel.floats())
+        # Measured once, here: copies for other threads take it over.
         self.block = self.kernel.block
         self._local = threading.local()
 
@@ -369,7 +371,7 @@ def usable(device: str | torch.device, name: str = "device") -> torch.device:
     try:
         torch.empty(0, device=device)
         return torch.device(device)
-    except (RuntimeError, AssertionError, TypeError) as error:
+    except (RuntimeError, AssertionError, TypeError) as error:  # torch without CUDA asserts
         raise InputError(
             f"{name}: got {str(device)!r}; expected one that torch can use ({first_line(error)})"
         ) from error
@@ -434,6 +436,7 @@ def checked(
         raise InputError(f"x: got {x.dtype}; expected integers, as the records that it was made of")
     if not whole:
         x = x.to(dtype) if x.is_floating_point() else whole_numbers_kept(x, dtype)
+        # The largest entry, in one pass without a copy; NaN is not below the limit either.
         if not float(torch.linalg.vector_norm(x, math.inf)) <= LARGEST:
             i, at = map(int, (~(x.reshape(len(x), -1).abs() <= LARGEST)).nonzero()[0])
             raise InputError(

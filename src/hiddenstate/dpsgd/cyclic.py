@@ -29,6 +29,7 @@ BLOCK = 4096
 def clip(gradients: Points, clipping_norm: float) -> Points:
     """Each gradient (last axis) scaled down to a norm of at most ``clipping_norm``."""
     norms = np.sqrt(np.einsum("...d,...d->...", gradients, gradients))
+    # The larger of both norms divides, so that a gradient of 0 needs no case of its own.
     return gradients * (clipping_norm / np.maximum(norms, clipping_norm))[..., None]
 
 
@@ -62,12 +63,14 @@ def last_iterates(
     blocks = []
     for block in range(-(-runs // BLOCK)):
         noise = stream(seed, *name, block)
+        # Always a whole block: more runs leave the numbers of the first ones as they were.
         points = np.tile(start, (BLOCK, 1))
         steps = 0
         for t in range(run.steps):
             batch, steps = t % run.steps_per_pass, steps + 1
             if batch not in idle:
                 points = displaced(run, gradients, batch, points)
+            # The next step is idle: this step's noise waits, to be drawn as one with it.
             if t + 1 < run.steps and (t + 1) % run.steps_per_pass in idle:
                 continue
             std = run.noise_std * math.sqrt(steps)

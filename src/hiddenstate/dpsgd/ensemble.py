@@ -220,6 +220,7 @@ def _group(
         "precision": gradients.dtype, "side by side": side_by_side,
     }  # fmt: skip
     readers: dict[str, Measure | Canary | Observer] = {**others, **measures, **observers}
+    # The digest is compared with chunks alone, which only a directory has.
     mark = (
         "" if place(checkpoint).directory is None else _fingerprint(ensemble, seed, name, readers)
     )
@@ -273,6 +274,7 @@ def _refuse_unlike(ensembles: Mapping[str, Ensemble]) -> None:
 @contextmanager
 def _arithmetic(device: str) -> Iterator[None]:
     """No product of an accelerator is of TF32 meanwhile, and torch's threads are restored then."""
+    # ``ClippedSum.own`` sets torch to one thread, which must not outlast the audit.
     threads = torch.get_num_threads()
     try:
         with single_precision(usable(device)):

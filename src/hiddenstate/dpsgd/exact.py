@@ -149,6 +149,7 @@ class LineDistributions:
                 )
             )
         ends.append(self.end)
+        # Every other interval is one in which the loss exceeds epsilon.
         for first in range(0 if inside[0] else 1, len(ends) - 1, 2):
             interval = ends[first], ends[first + 1]
             mass = self._mass(world, *interval) - factor * self._mass(other, *interval)
@@ -166,7 +167,7 @@ class LineDistributions:
         logs = []
         for centres, weights in zip(self.centres, self.weights, strict=True):
             terms = -0.5 * ((at[:, None] - centres) / self.noise_std) ** 2
-            with np.errstate(divide="ignore"):
+            with np.errstate(divide="ignore"):  # a mass may be 0
                 terms += np.log(weights)
             most = terms.max(axis=1)
             terms -= most[:, None]
@@ -204,17 +205,20 @@ def on_the_line(
     expect(abs(start) <= end, "start", start, f"a point within the domain, |start| <= {end:g}")
     points, masses, reach = np.array([start]), np.ones((1, 2)), _REACH * run.noise_std
     for t in range(run.steps):
+        # After the last step ``weights`` are the masses before it.
         batch, weights = t % run.steps_per_pass, masses
         centres = [displaced(run, data, batch, points[:, None])[:, 0] for data in (present, absent)]
         low, high = max(np.min(centres) - reach, -end), min(np.max(centres) + reach, end)
         edges = np.linspace(low, high, max(2, int(np.ceil((high - low) / run.noise_std)) + 1))
         if t + 1 < run.steps:
+            # No panel may span a kink of the next step, where a gradient meets the clipping norm.
             edges = _split(run, (present, absent), (t + 1) % run.steps_per_pass, edges)
         nodes_at, widths = _panels(edges, nodes)
         density = _density(nodes_at, centres, masses, run.noise_std)
         kept = (density > _NEGLIGIBLE * density.max(axis=0)).any(axis=1)
         new_points, new_masses = [nodes_at[kept]], [density[kept] * widths[kept, None]]
         if diameter is not None:
+            # The projection moves to an end what the noise carries beyond it.
             for side in (-1.0, 1.0):
                 beyond = [
                     ndtr((side * centre - end) / run.noise_std) @ masses[:, world]
@@ -235,9 +239,11 @@ def on_the_line(
     )
 
 
+# The normal mass beyond is 4e-33.
 _REACH = 12.0
 """Noise standard deviations covered on either side at each step."""
 
+# exp(-38.7^2 / 2) is below half of the least double, 4.9e-324.
 _UNSEEN = 38.7
 """Standard deviations beyond which a normal density rounds to zero."""
 
@@ -256,7 +262,7 @@ def _density(at: Array, centres: Sequence[Array], masses: Array, noise_std: floa
     worlds = [slice(0, 2)] if shared else [slice(0, 1), slice(1, 2)]
     for first in range(0, len(at), _BLOCK):
         some = slice(first, first + _BLOCK)
-        for world, centre in zip(worlds, centres, strict=False):
+        for world, centre in zip(worlds, centres, strict=False):  # one if shared
             below, above = at[some][0] - _UNSEEN * noise_std, at[some][-1] + _UNSEEN * noise_std
             near = (below < centre) & (centre < above)
             # In place: memory, not the exponential, is what these matrices wait for.
@@ -290,6 +296,7 @@ def _split(
         if not len(cell):
             continue
         low, high, was = grid[cell].copy(), grid[cell + 1].copy(), above[cell, record]
+        # Fifty halvings leave 1e-15 of a cell, about the rounding of doubles.
         for _ in range(50):
             middle = (low + high) / 2
             same = (excess(data, middle)[np.arange(len(middle)), record] > 0) == was

@@ -90,6 +90,7 @@ class Given:
             close = 1e-6 if alone.dtype == x.dtype == torch.float64 else _CLOSE
             if (i := _furthest(alone, together.to(alone), sizes, close)) is not None:
                 self._explain(i, taken, labels, x, y, held)
+                # What neither the copy nor the types explain is due to the records beside.
                 refuse_mixing(alone[i : i + 1], together[i : i + 1].to(alone), 0.0)
             moved = copied(self.model)
             stir(moved, "given")
@@ -156,6 +157,7 @@ class Given:
                     mine = slice(j, j + 1)
                     loss = self._loss(held, x[mine], y[mine])
                     after = torch.cat((loss.detach().flatten(), _gradient(loss, theirs)))
+                    # The first entry is the loss.
                     close = 1e-6 * (float(before[1:].norm()) + 1e-3)
                     if not torch.allclose(after, before, rtol=1e-5, atol=close, equal_nan=True):
                         raise _lost("a copy's loss depends on the parameters of the model itself")
@@ -171,6 +173,7 @@ class Given:
 def _furthest(losses: Tensor, others: Tensor, sizes: Tensor, close: float) -> int | None:
     """The record whose losses are furthest apart, if further than by rounding."""
     apart = (losses - others).abs() / (close * (1 + 0.1 * sizes.to(losses) + losses.abs()))
+    # The difference of two infinite losses is NaN, but they are the same.
     same = (losses == others) | (losses.isnan() & others.isnan())
     apart = apart.nan_to_num(torch.inf).masked_fill(same, 0)
     return int(apart.argmax()) if bool((apart > 1).any()) else None
@@ -185,6 +188,7 @@ def refuse_tokens(model: nn.Module, x: Tensor) -> None:
         return
     model, wrong = copied(model), list[str]()
 
+    # ``start`` is the first record of the block that the loop below is at.
     def look(name: str, layer: Any, inputs: tuple[Any, ...]) -> None:
         tokens, rows = inputs[0], layer.num_embeddings
         for i, *at in ((tokens < 0) | (tokens >= rows)).nonzero()[:1].tolist():
@@ -196,6 +200,7 @@ def refuse_tokens(model: nn.Module, x: Tensor) -> None:
             layer.register_forward_pre_hook(partial(look, name or "the model"))
     place = next(p.device for p in model.parameters())
     for start in range(0, len(x), _BLOCK):
+        # The hook notes a wrong token before the layer fails on it.
         with on_trial(), torch.no_grad(), suppress(*FAILURES):
             model(x[start : start + _BLOCK].to(place, copy=True))
         if wrong:
@@ -240,7 +245,7 @@ def _leaves(loss: Tensor) -> list[Tensor]:
         if node is None or node in seen:
             continue
         seen.add(node)
-        if hasattr(node, "variable"):
+        if hasattr(node, "variable"):  # a node that accumulates into a leaf
             found.append(node.variable)
         waiting += [parent for parent, _ in node.next_functions]
     return found
@@ -264,6 +269,7 @@ def refuse_aliases(model: nn.Module, x: Tensor, y: Tensor) -> None:
     trained = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     for name, p in trained:
         least = 1
+        # By strides in order, an axis has to step over all that the axes before it span.
         for step, size in sorted((s, n) for s, n in zip(p.stride(), p.shape, strict=True) if n > 1):
             if step < least:
                 raise InputError(
@@ -325,7 +331,7 @@ def _place(value: Any) -> np.ndarray | None:
     lies = {
         "version": 3,
         "data": (start, True),
-        "typestr": f"|V{size}",
+        "typestr": f"|V{size}",  # bytes of no type, for numpy lacks some of torch's
         "shape": tuple(value.shape),
         "strides": tuple(step * size for step in steps),
     }
@@ -338,6 +344,7 @@ def whole_numbers_kept(x: Tensor, dtype: torch.dtype) -> Tensor:
     For example, float32 holds 2^24 and not the next integer.
     """
     cast = x.to(dtype)
+    # From 2^53 on float64 rounds integers, so that the comparison itself would tell nothing.
     lost = (cast.double() != x.double()) | (x.abs() >= 2**53 if x.dtype == torch.int64 else False)
     if bool(lost.any()):
         i, at = map(int, lost.reshape(len(x), -1).nonzero()[0])

@@ -32,6 +32,7 @@ class Step:
 
 
 def _flatten(start_dim: int = 0, end_dim: int = -1) -> nn.Module:
+    # ``torch.flatten`` begins at axis 0 unless told, ``nn.Flatten`` at 1.
     return nn.Flatten(start_dim, end_dim)
 
 
@@ -175,16 +176,17 @@ def _layers(
         return None
     named.pop("inplace", None)
     if node.target in _MAY_BE_IN_PLACE:
-        arguments = []
+        arguments = []  # the only one, whether it is in place, is read by ``_in_place``
     try:
         return [_LAYERS[node.target](*arguments, **named)]
-    except TypeError:
+    except TypeError:  # an argument that the layer does not have
         return None
 
 
 def _mean(dim: Any = None, keepdim: bool = False, **other: Any) -> list[nn.Module] | None:
     """The mean over an image's places, as layers."""
     places = isinstance(dim, tuple | list) and all(isinstance(d, int) for d in dim)
+    # Axes below 0 count from the end of an image's four.
     if other or not places or sorted(d % 4 for d in dim) != [2, 3]:
         return None
     return [nn.AdaptiveAvgPool2d(1)] if keepdim else [nn.AdaptiveAvgPool2d(1), nn.Flatten()]

@@ -100,6 +100,7 @@ def gradients_of(
         )
     own = rows[:1] if rows.strides[0] == 0 else rows  # all the same
     norm = float(np.linalg.norm(own.astype(float), axis=1).max(initial=0))
+    # A gradient that was scaled to the clipping norm in float32 may exceed it by rounding.
     if not norm <= clipping_norm * (1 + 1e-6):
         raise InputError(f"canary: its gradient has norm {norm}; expected at most {clipping_norm}")
     return rows
@@ -127,6 +128,7 @@ def score_of(canary: FixedCanary, last: Floats, model: str, learning_rate: float
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Read-only copy, backed by immutable bytes."""
     array = np.asarray(array)
+    # Of bytes, for a flag alone could be set back.
     return np.ndarray(array.shape, array.dtype, array.tobytes())
 
 

@@ -64,6 +64,7 @@ def log_likelihood_ratio(
         ratio = np.exp(exponent, out=exponent)
         ratio *= sampling_rate
         ratio += 1 - sampling_rate
+        # ``[()]`` makes a number of an array without dimensions.
         return np.log(ratio, out=ratio)[()]
     with np.errstate(divide="ignore"):  # log(1 - q) is -inf in the full batch
         never = np.log1p(-sampling_rate)

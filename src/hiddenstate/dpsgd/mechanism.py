@@ -71,6 +71,7 @@ class Mechanism:
     @property
     def noise_std(self) -> float:
         """Standard deviation of the noise on each coordinate of the sum of clipped gradients."""
+        # Without noise the clipping norm may be infinite, and 0 times infinity is NaN.
         return self.noise_multiplier * self.clipping_norm if self.noise_multiplier > 0 else 0.0
 
     def composition(self, records: int) -> tuple[float, float, int]:
@@ -110,6 +111,7 @@ class Mechanism:
         """
         _, rate, steps = self.composition(records)
         sensitivity = 1 if self.adjacency == "add_or_remove" else 2
+        # ``pld`` calibrates for a sensitivity of 1.
         multiplier = sensitivity * pld.noise_multiplier(epsilon, delta, rate, steps)
         return dataclasses.replace(self, noise_multiplier=multiplier)
 

@@ -43,6 +43,7 @@ class Allocations(TorchDispatchMode):
 
     def _allocated(self, storage: torch.UntypedStorage) -> None:
         seen = weakref.ref(storage, self._freed)
+        # A view, or a result in place, has a storage that is known and allocates nothing.
         if seen not in self._known:
             self._known[seen] = storage.nbytes()
             self.bytes += storage.nbytes()

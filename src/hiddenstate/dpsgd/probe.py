@@ -74,7 +74,7 @@ class Probe:
         with on_trial():
             try:
                 self._prepare(copied(model).cpu().double(), relabel)
-            except InputError:
+            except InputError:  # which is a ValueError too
                 raise
             except FAILURES:
                 self.dtype = next(p.dtype for p in model.parameters() if p.requires_grad)
@@ -96,6 +96,7 @@ class Probe:
         self.theta = torch.cat(
             [p.detach().flatten() for p in model.parameters() if p.requires_grad]
         )
+        # Before the first call, which may leave something behind.
         uncalled, untouched = copied(model), _Untouched(model)
         self.x = self._cast(self.x)
         if not isinstance(outputs := self._outputs(self.x[:1]), Tensor):
@@ -156,6 +157,7 @@ class Probe:
         other = copy.copy(self)
         other.model = uncalled
         stir(uncalled, "others")
+        # Integers have no neighbours, so the two records change places.
         records = self.x + self._noise(self.x) if self.x.is_floating_point() else self.x.flip(0)
         other._outputs(records[:1])
         with torch.no_grad():
@@ -225,6 +227,7 @@ class Probe:
 
     def _noise(self, x: Tensor) -> Tensor:
         """A tenth of the records' own spread, or of 1 for constant ones."""
+        # With the usual correction the spread of a single entry is NaN.
         spread = float(x.double().std(correction=0)) or 1.0
         draw = stream(0, "probe", "records").standard_normal(tuple(x.shape))
         return (0.1 * spread * torch.from_numpy(draw)).to(x)
@@ -484,6 +487,7 @@ def stir(model: nn.Module, name: str) -> None:
         for p in model.parameters():
             if p.requires_grad:
                 inputs = p.numel() // len(p) if p.numel() and p.dim() else 1
+                # Zeros move by a tenth of a usual initialisation, 1 / sqrt(inputs).
                 scale = 0.1 * float(p.square().mean().sqrt()) or 0.1 * inputs**-0.5
                 draw = np.asarray(rng.standard_normal(tuple(p.shape)))
                 p.add_(scale * torch.from_numpy(draw).to(p))

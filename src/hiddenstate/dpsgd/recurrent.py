@@ -50,6 +50,7 @@ class RecurrentRule(Rule):
 
         def keep(name: str, inputs: Tensor, state: Tensor, *back: Tensor) -> None:
             heard.update({f"ih_{name}": (inputs, back[0]), f"hh_{name}": (state, back[1])})
+            # The last to be heard hands on all matrices, in the layer's own order.
             if len(heard) == 2 * layer.num_layers * len(directions):
                 hear(*zip(*(heard[matrix] for matrix in _matrices(layer)), strict=True))
 
@@ -66,9 +67,11 @@ class RecurrentRule(Rule):
                     }
                     for m in (f"ih_l{i}{way}", f"hh_l{i}{way}")
                 )
+                # The inputs' part of all steps is one product; the states' part alone needs a loop.
                 z = LinearRule.outputs(layer, of_inputs, inputs).unflatten(1, a.shape[1:3])
                 then = partial(keep, f"l{i}{way}", inputs.detach())
                 h, c = _Steps.apply(z, anchor, of_state, layer.mode, then)
+                # The final state of either direction is the last step before h is turned back.
                 states.append((h[:, :, -1].flatten(0, 1), c.flatten(0, 1)))
                 found.append(h.flip(2) if way else h)
             a = torch.cat(found, -1)
@@ -141,6 +144,7 @@ class _Steps(torch.autograd.Function):
             part = torch.baddbmm(bias, h, ctx.weight.mT)
             both = of_inputs + part
             if mode == "LSTM":
+                # torch's order of gates is input, forget, cell, output; the cell's alone is a tanh.
                 gate = both.sigmoid()
                 gate[..., 2 * width : -width] = both[..., 2 * width : -width].tanh()
                 i, f, g, o = gate.chunk(4, -1)
@@ -149,6 +153,7 @@ class _Steps(torch.autograd.Function):
                 cells.append(c)
                 gates.append(gate)
             elif mode == "GRU":
+                # The reset gate scales only the states' part of the new gate, kept apart for it.
                 r, k = both[..., :-width].sigmoid().chunk(2, -1)
                 new = torch.addcmul(of_inputs[..., -width:], r, part[..., -width:]).tanh()
                 h = torch.lerp(new, h, k)
@@ -177,8 +182,10 @@ class _Steps(torch.autograd.Function):
             ratio, stays = torch.cat((torch.ones_like(r), torch.ones_like(r), r), -1), k
         else:
             slopes = (1 - after * after if ctx.mode == "RNN_TANH" else (after > 0).to(after),)
+        # Slopes of all steps at once: the loop multiplies them by what comes back.
         back = torch.cat(slopes, -1)
         h, c = torch.zeros_like(before[0]), gradients[1]
+        # A GRU's gradients by the states' part have the reset gate too; others are the same.
         by_state = back if ratio is None else torch.empty_like(back)
         for t in reversed(range(len(back))):
             h = h + gradients[0][:, :, t]

@@ -133,6 +133,7 @@ def rule_of(layer: nn.Module) -> type[Rule] | None:
 def ordinary(layer: nn.Module) -> bool:
     """True if the layer is as its class says: no hooks, no reparametrised weights."""
     names = {name for name, _ in layer.named_parameters()}
+    # Recurrent layers have names of their own for weights and biases.
     own = {"weight", "bias", *getattr(layer, "_flat_weights_names", ())}
     return names <= own and untouched(layer)
 
@@ -188,10 +189,14 @@ class Product(Rule):
             if _multiplied(a, g):
                 squares.append(torch.linalg.vector_norm(a, dim=(-2, -1)).square())
             else:
+                # All models read the same: products of one serve all.
                 a = a[:1] if a.stride(0) == 0 else a
+                # The norm of one outer product is the product of two norms.
                 if a.shape[-2] == 1:
                     squares.append(a.square().sum((-2, -1)) * g.square().sum((-2, -1)))
                 else:
+                    # No gradient is formed: the square of sum_t g_t a_t^T is the sum over s and t
+                    # of (a_s . a_t) (g_s . g_t).
                     squares.append(_by_places((a @ a.mT) * (g @ g.mT), a, g, _of_gradients))
         if layer.bias is not None and layer.bias.requires_grad:
             squares.append(g.sum(-2).square().sum(-1))
@@ -228,10 +233,11 @@ def _by_places(
     """
     found = products.sum((-2, -1))
     cancelled = found < products.diagonal(dim1=-2, dim2=-1).sum(-1).mul_(_CANCELS)
+    # To read flags back would make an accelerator wait, so all records are taken again there.
     if found.device.type not in _READ_BACK:
         return torch.where(cancelled, again(a, g.double()).to(found), found)
     if bool(cancelled.any()):
-        a = a.expand(len(g), *a.shape[1:])
+        a = a.expand(len(g), *a.shape[1:])  # which may be one model's for all
         for at in cancelled.nonzero().split(max(1, _AT_ONCE // (a.shape[-1] * g.shape[-1]))):
             own = at.unbind(1)
             found[own] = again(a[own], g[own].double()).to(found)
@@ -258,12 +264,15 @@ def _same_tokens(a: Tensor) -> Tensor:
 
 
 def _multiplied(a: Tensor, g: Tensor) -> bool:
+    # Factors have equally many places; gradients, of two outputs or more, have a g of one.
     return a.shape[-2] != g.shape[-2]
 
 
 def _smaller(layer: Any, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
     """Factors, or the gradients where they are smaller."""
     (places, inputs), outputs = a.shape[-2:], g.shape[-1]
+    # One place has its norm without products; one output's gradients would pass for factors
+    # (``_multiplied``).
     if (
         min(places, outputs) == 1
         or places * (inputs + outputs) < inputs * outputs
@@ -375,7 +384,7 @@ def _bordered(layer: Any, images: Tensor) -> tuple[Tensor, tuple[int, int]]:
     if layer.padding_mode == "zeros" and layer.padding == "valid":
         return images, (0, 0)
     if layer.padding_mode == "zeros" and layer.padding != "same":
-        return images, (0, *layer.padding)[-2:]
+        return images, (0, *layer.padding)[-2:]  # a sequence is an image of one row
     mode = "constant" if layer.padding_mode == "zeros" else layer.padding_mode
     return F.pad(images, layer._reversed_padding_repeated_twice, mode), (0, 0)
 
@@ -401,6 +410,7 @@ def _patches(layer: Any, images: Tensor, padding: tuple[int, int]) -> Tensor:
     ]
     steps = (high * stride[0], wide * stride[1])
     taps = (high * dilation[0], wide * dilation[1], 1)
+    # A view, in which windows overlap; ``flatten`` alone copies them.
     patches = images.as_strided(
         (len(images), *sizes, *kernel, images.shape[-1]), (n, *steps, *taps)
     )
@@ -448,6 +458,7 @@ class Few(Rule):
 def _trained(layer: Any, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     """Gradients (models, records, numbers) by weight and bias, or none where they are frozen."""
     none = weight.new_zeros((*weight.shape[:2], 0))
+    # PReLU and RMSNorm have no bias at all.
     trains = layer.bias is not None and layer.bias.requires_grad if hasattr(layer, "bias") else 0
     return (
         weight if layer.weight is not None and layer.weight.requires_grad else none,
@@ -474,6 +485,7 @@ class NormRule(Few):
 
     @staticmethod
     def knows(layer: Any) -> bool:
+        # In training, running statistics change with every batch.
         return layer.weight is not None and not (
             isinstance(layer, nn.modules.batchnorm._NormBase)
             and layer.track_running_stats
@@ -489,6 +501,7 @@ class NormRule(Few):
             return F.layer_norm(inputs, layer.normalized_shape, eps=layer.eps)
         if isinstance(layer, nn.RMSNorm):
             return F.rms_norm(inputs, layer.normalized_shape, eps=layer.eps)
+        # An instance norm: a batch norm without running statistics mixes records and is refused.
         if layer.running_mean is None:
             return F.instance_norm(inputs, eps=layer.eps)
         known = layer.running_mean.to(inputs), layer.running_var.to(inputs)
@@ -496,6 +509,7 @@ class NormRule(Few):
 
     @staticmethod
     def outputs(layer: Any, weights: dict[str, Tensor], a: Tensor) -> Tensor:
+        # Ones stand for the axes that a gain does not have: the records, and places on either side.
         after = a.dim() - 3 if isinstance(layer, _BY_CHANNEL) else 0
         before = a.dim() - 1 - layer.weight.dim() - after
         gain, *bias = (
@@ -625,6 +639,7 @@ class EmbeddingRule(Rule):
 
     @staticmethod
     def knows(layer: nn.Embedding) -> bool:
+        # The first writes into the table, and the last counts tokens of the whole batch.
         return layer.max_norm is None and not layer.sparse and not layer.scale_grad_by_freq
 
     @staticmethod
@@ -644,6 +659,7 @@ class EmbeddingRule(Rule):
     def prepare(layer: nn.Embedding, a: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
         g = g.reshape(*g.shape[:2], -1, g.shape[-1])
         if layer.padding_idx is not None:
+            # As in torch, the padding's row gets no gradient.
             g = g * (a != layer.padding_idx)[..., None]
         return a, g
 
@@ -655,6 +671,7 @@ class EmbeddingRule(Rule):
 
     @staticmethod
     def squared_norms(layer: nn.Embedding, a: Tensor, g: Tensor) -> Tensor:
+        # Gradients of two places meet in the row of one token, and nowhere else.
         return _by_places((g @ g.mT) * _same_tokens(a), a, g, _of_tokens)
 
     @staticmethod
@@ -668,6 +685,7 @@ class EmbeddingRule(Rule):
     @staticmethod
     def floats(layer: nn.Embedding, output_shape: torch.Size) -> int:
         tokens = output_shape[:-1].numel()
+        # g, and the two matrices of tokens x tokens of ``squared_norms``.
         return tokens * (layer.embedding_dim + 2 * tokens)
 
 

@@ -131,6 +131,7 @@ class Ensemble:
 
     @cached_property
     def shown(self) -> tuple[NDArray[Any], NDArray[Any]]:
+        # Copied once: all runs show their adversaries the same arrays.
         return read_only(self.x), read_only(self.y)
 
     @property
@@ -192,6 +193,7 @@ class Ensemble:
                 "sets are the same; expected a schedule with at least one of these steps"
             )
         if mechanism.insertions is None and isinstance(mechanism.sampling, Poisson):
+            # At a lower rate accountants count on sampling, which insertions do not follow.
             accounted = mechanism.steps if mechanism.sampling.rate == 1 else 0
         else:
             accounted = mechanism.composition(self.positions)[2]
@@ -253,12 +255,13 @@ class Run:
         self.batches = self.trained_on = drawn
         canary = self.ensemble.canary
         if canary.sampled:
+            # The canary's position is the last: its own, or that of the record it replaces.
             last = self.ensemble.positions - 1
             self.batches = each_once(lambda batch: batch[batch != last], drawn)
             if canary.record is None or (self.world == "out" and not self.ensemble.replaces):
                 self.trained_on = self.batches
             elif self.world == "in" and self.ensemble.replaces:
-                own = len(self.ensemble.x)
+                own = len(self.ensemble.x)  # the canary's place in the clipped sum
                 self.trained_on = each_once(
                     lambda batch: np.where(batch == last, own, batch), drawn
                 )
@@ -267,6 +270,7 @@ class Run:
                 np.append(batch, len(self.ensemble.x)) if canary.inserted(step) else batch
                 for step, batch in enumerate(drawn, 1)
             ]
+        # A step drew the canary's position where the common batch lacks it.
         self._drawn = [
             len(batch) < len(whole) for batch, whole in zip(self.batches, drawn, strict=True)
         ]
@@ -394,6 +398,7 @@ def simulated(
     """Movement of the parameters in a training without noise and canary."""
     start = torch.tensor(initial, dtype=gradients.dtype, device=gradients.device)
     theta, absolute, squared = start.clone(), torch.zeros_like(start), torch.zeros_like(start)
+    # A copy, so that every call draws the same views.
     drawn = _views(augmentation, batches, copy.deepcopy(rng))
     for batch, views in zip(batches, drawn, strict=True):
         step = mechanism.learning_rate * gradients(theta, batch, mechanism.clipping_norm, views)
@@ -421,6 +426,7 @@ class Additions:
             return
         steps = range(1, runs[0].ensemble.mechanism.steps + 1)
         adding = np.array([[run.adds(step) for run in runs] for step in steps])
+        # The k-th use has the k-th gradient, or the only one where all add the same.
         turn = np.maximum(adding.cumsum(0) - 1, 0) % self._rows.shape[1]
         self._any: NDArray[np.bool_] = np.any(adding, axis=1)
         self._adding = torch.from_numpy(adding[..., None]).to(self._rows)
@@ -447,12 +453,13 @@ def _gradients(run: Run) -> Tensor | None:
     rows = gradients_of(run.fixed, record, shape, most)
     if rows is None or not len(rows):
         return None
-    if rows.strides[0] == 0:
+    if rows.strides[0] == 0:  # a broadcast row
         rows = rows[:1]
     replace = ensemble.mechanism.adjacency == "replace"
     if run.world == "out" and not replace:
         return None
     signed = torch.tensor(rows, dtype=run.initial.dtype, device=run.initial.device)
+    # With "replace" the other data set has the opposite gradient.
     return signed if run.world == "in" else -signed
 
 
@@ -478,6 +485,7 @@ def _like(name: str, values: Any, others: NDArray[Any]) -> NDArray[Any]:
     own = np.asarray(values)
     if others.dtype.kind not in "biu":
         return own
+    # NaN that is cast warns; the comparison below finds it.
     with np.errstate(invalid="ignore"):
         cast = own.astype(others.dtype)
     if not np.array_equal(cast, own):

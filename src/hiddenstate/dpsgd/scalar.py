@@ -44,6 +44,7 @@ def draw(
 ) -> Draws:
     """Randomness of the given runs: that of run i is the same whatever other runs are asked for."""
     parts = []
+    # Whole blocks are drawn and cut, for a run's numbers depend on its place in its block.
     for block in range(runs.start // BLOCK, -(-runs.stop // BLOCK)):
         sampling = stream(seed, *name, "sampling", block)
         shape = (steps, BLOCK)

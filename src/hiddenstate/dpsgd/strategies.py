@@ -108,6 +108,7 @@ class SideBySide:
     def chunks(self, runs: list[Identity]) -> list[list[Identity]]:
         """Chunks as ``arranged`` finds room for; it sizes an accelerator's blocks too."""
         worlds = Counter(world for world, _, _ in runs)
+        # The second 1 is for a call without runs, for ``max`` takes two numbers or more.
         most = max(1, *worlds.values(), 1)
         self.together, block = arranged(self.gradients, min(self.chunk or most, most), self.memory)
         if self.gradients.device.type != "cpu":
@@ -162,7 +163,7 @@ def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -
     for run in runs:
         run.begin()
     for step, batch in enumerate(_Batches(runs, kept), 1):
-        noise(added)
+        noise(added)  # overwrites what the step before added
         if (gradient := inserted.of(step)) is not None:
             added += gradient
         sums = kernel.sums(thetas, batch.blocks(kernel), mechanism.clipping_norm)
@@ -187,7 +188,7 @@ def _noise(runs: list[Run]) -> Callable[[Tensor], Tensor]:
         return drawn
     path = (*first.name, first.world, first.repeat, first.index, "noise", "side by side")
     generator = torch.Generator(first.gradients.device).manual_seed(
-        streams.key(first.seed, *path) % 2**63
+        streams.key(first.seed, *path) % 2**63  # a key has 128 bits
     )
     return lambda noise: noise.normal_(0, std, generator=generator)
 
@@ -216,6 +217,7 @@ class _Batches:
         self._runs, self._kept = runs, kept
         self._gradients, self._augmentation = runs[0].gradients, runs[0].ensemble.augmentation
         by_step = list(zip(*(run.trained_on for run in runs), strict=True))
+        # Steps that share a batch share the array (``each_once``), so that its identity tells.
         self._keys: list[Hashable] = [
             # Views are drawn again in each step, so that no other has the same batches.
             t if self._augmentation else tuple(map(id, batches))
@@ -241,6 +243,7 @@ class _Batches:
 
     def _at_once(self) -> int:
         """Number of distinct steps whose batches fit twice: those before stay until then."""
+        # Bytes of a record: three numbers of 8 for each view, an index of 8, and a weight.
         views = 24 * self._augmentation.views if self._augmentation else 0
         record = 2 * (8 + self._gradients.dtype.itemsize + views)
         return max(1, int(self._kept // (len(self._runs) * max(1, self._longest) * record)))
@@ -250,6 +253,7 @@ class _Batches:
         counts = np.array([[len(batch) for batch in batches] for batches in steps])
         sizes = [int(n) for n in counts.max(1)]
         models = 1 if self._shared else len(self._runs)
+        # Padding is record 0, with a weight of 0.
         padded = np.zeros((len(steps), models, max(sizes)), np.int64)
         for i, batches in enumerate(steps):
             for m, batch in enumerate(batches[:models]):
@@ -261,6 +265,7 @@ class _Batches:
         if self._augmentation:
             shape = (len(steps), len(self._runs), max(sizes), self._augmentation.views, 3)
             each = np.zeros(shape, np.int64)
+            # Views make every step distinct, so that all are uploaded in order, as these are drawn.
             for i, step in enumerate(next(drawn) for _ in steps):
                 for m, own in enumerate(step):
                     each[i, m, : len(own)] = own
@@ -294,6 +299,7 @@ def linear_iterates(runs: list[Run], stop: threading.Event | None = None) -> Ten
     first = runs[0]
     mechanism, gradients = first.ensemble.mechanism, first.gradients
     places = [run.index % GROUP for run in runs]
+    # Rows without a run are trained as well and dropped: a product's shape decides its rounding.
     thetas = torch.zeros(GROUP, gradients.parameters, dtype=gradients.dtype)
     thetas[places] = torch.stack([run.initial for run in runs])
     noise, drawn = _noise(runs), torch.empty(len(runs), thetas.shape[1], dtype=thetas.dtype)
@@ -331,6 +337,7 @@ def free_memory(device: torch.device) -> float:
     """Bytes that models may take by default: 2 GiB, or 80 % of what a CUDA device has free."""
     if device.type != "cuda":
         return _CPU_MEMORY
+    # What torch holds back from the device, and no tensor uses, is free too.
     unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     return 0.8 * (torch.cuda.mem_get_info(device)[0] + unused)
 

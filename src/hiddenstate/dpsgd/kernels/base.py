@@ -90,6 +90,7 @@ def factors(norms: Tensor, clipping_norm: float) -> Tensor:
 
     NaN where a norm overflows: 0 would silently drop the record from the sum.
     """
+    # 0 times an infinite norm is NaN, and 0 times any other norm adds nothing.
     return (clipping_norm / norms).clamp(max=1).add(norms, alpha=0)
 
 
@@ -193,6 +194,7 @@ def with_channels_last(images: Tensor) -> Tensor:
 def filters_with_channels_last(parameters: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same parameters; convolutions with these give images with their channels last."""
     return {
+        # Only tensors of four dimensions have this memory format.
         name: value.to(memory_format=torch.channels_last) if value.dim() == 4 else value
         for name, value in parameters.items()
     }
@@ -221,6 +223,7 @@ class Block:
     def flat(self, models: int) -> tuple[Tensor, Tensor]:
         """x and y of all models in one batch, one model's records after another's."""
         known: tuple[Tensor, Tensor] | None = self.kept.get("flat")
+        # A shared block may be asked for another number of models than before.
         if known is None or (self.shared and len(known[1]) != models * len(self.y)):
             x, y = self.x, self.y
             if self.shared:
@@ -318,12 +321,14 @@ class Blockwise(OfModel):
 
         Measured; a tenth more, for allocators waste some.
         """
+        # Two models, for the kernels that know several take one alone another way.
         problem, models = self.problem, 2
         thetas = flat_parameters(problem.model).expand(models, -1)
         views = problem.views if problem.augmentation else 0
 
         def work(records: int) -> None:
             indices = torch.arange(records, device=problem.device).expand(models, -1)
+            # Records repeat where the data set has fewer than are measured.
             indices = indices % len(problem.y)
             shape = (models, records, views, 3)
             drawn = torch.zeros(shape, dtype=torch.int64, device=problem.device) if views else None
@@ -333,11 +338,13 @@ class Blockwise(OfModel):
             # A record takes no more than its part of all: then fewer need not be measured.
             most = memory.peak(lambda: work(4))
             taken = most / 4
+            # Of large records, which make blocks of fewer than 128, two and four are enough.
             if 128 * taken > _BLOCK_BYTES:
                 taken = (most - memory.peak(lambda: work(2))) / 2
             if 128 * taken <= _BLOCK_BYTES:
                 # Of small records two take less than what is done once: the most is elsewhere then.
                 taken = memory.slope(work, 64)
+        # Never 0, for memory is divided by it.
         return max(1.1 * taken / models, float(problem.dtype.itemsize))
 
     @cached_property
@@ -346,6 +353,7 @@ class Blockwise(OfModel):
 
     def _weighs(self) -> float:
         """Bytes by which a record counts in a block."""
+        # The inverse of ``OfModel.activations``: what was measured counts as bytes by shape.
         return self.activations / 2.5
 
     def sum(
@@ -401,12 +409,13 @@ class Blockwise(OfModel):
 
     def unlike(self, probe: Probe, close: float) -> bool:
         """True if sums over all records are not autograd's; see ``sums_unlike``."""
+        # On device meta there are no values to compare.
         return self.problem.device.type != "meta" and sums_unlike(self, probe, close, _clipped)
 
     def _block_sum(self, thetas: Tensor, block: Block, clipping_norm: float) -> Tensor:
         gradients = self.gradients(thetas, block)
         norms = gradients.squared_norms().sqrt()
-        # norm 0 would divide 0 by 0 without clipping and is harmless with it
+        # Without clipping every factor is 1; ``norms * 0`` makes it NaN where a norm overflows.
         finite = math.isfinite(clipping_norm)
         scale = factors(norms, clipping_norm) if finite else norms * 0 + 1
         return gradients.weighted_sum(scale if block.weights is None else scale * block.weights)
@@ -444,6 +453,7 @@ def sums_unlike(
         weights *= torch.from_numpy(stream(0, "probe", "sums").uniform(0.5, 1.5, count)).to(weights)
         size = min(size, kernel.block)
         if probe.dtype != problem.dtype:
+            # One is the kernel's, and one is autograd's, whose parameters ``off`` sets.
             doubled = (copy.deepcopy(model).double() for _ in range(2))
             exact = kernel.of(replace(problem, model=next(doubled))), next(doubled)
     close = min(close, 1e-6) if problem.dtype == torch.float64 else close
@@ -452,6 +462,7 @@ def sums_unlike(
         block, theta = problem.gathered(at), probe.theta.to(problem.device, kernel.problem.dtype)
         x, y = (v.to(theta) if v.is_floating_point() else v for v in (block.x, block.y))
         with torch.no_grad():
+            # Of copies, for the model may write into its records.
             found, norms = sums(kernel, theta, x.clone(), y, weights[at].to(theta), at)
         scale = weights[at].to(theta) * factors(norms, SHORT)
         trained, handed = [p for p in model.parameters() if p.requires_grad], x.clone()
@@ -460,7 +471,9 @@ def sums_unlike(
         own = torch.autograd.grad(loss, trained, allow_unused=True, materialize_grads=True)
         kernel.writes |= not torch.equal(handed, x)
         expected = torch.cat([g.flatten() for g in own])
+        # The second term is for gradients that are 0 except for rounding.
         margin = close * float((scale * norms).sum() + 1e-3 * SHORT)
+        # Nothing is compared where autograd's sum is no number; a kernel's that is none is off.
         return bool(expected.isfinite().all()) and not float((found - expected).norm()) <= margin
 
     with on_trial(), torch.enable_grad():
@@ -492,9 +505,11 @@ def probed(
         x = x.to(**there) if x.is_floating_point() else x.to(there["device"])
         x = with_channels_last(x) if kernel.problem.channels_last else x
         other.problem = replace(other.problem, x=x, y=y.to(there["device"]))
+        # Other parameters beside, so that models that are mixed up show.
         thetas = torch.stack([theta, *[1.1 * theta] * beside])
         block = other.problem.gathered(torch.arange(len(x), device=x.device))
         found = other.gradients(thetas, block)
+        # A row of the identity weighs one record alone, which gives its own gradient.
         each = torch.eye(len(x), **there) if weights is None else weights.to(**there)
         rows = [found.weighted_sum(row.expand(len(thetas), -1))[0] for row in each]
         return torch.stack(rows).cpu()

@@ -71,6 +71,7 @@ class BookKeeping(Blockwise):
 
     def gradients(self, thetas: Tensor, block: Block) -> PerSample:
         with torch.enable_grad():
+            # A recurrent layer has its gradients from its rule's ``run``, made for several models.
             if len(thetas) == 1 and not self.recurrent:
                 return Factors(self._alone(thetas[0].detach(), *block.of(0)), block.views)
             return Factors(self._side_by_side(thetas.detach(), block), block.views)
@@ -86,6 +87,7 @@ class BookKeeping(Blockwise):
         additions: list[Tensor] = []
 
         def listen(tap: Tap) -> RemovableHandle:
+            # Zeros that take no memory: the gradient by them is that by the layer's outputs.
             addition = self._anchor().expand(len(x), *tap.output_shape)
             additions.append(addition)
 
@@ -128,6 +130,7 @@ class BookKeeping(Blockwise):
         heard: dict[str, tuple[Any, Any]] = {}
 
         def forward(tap: Tap, module: nn.Module, input: Tensor) -> Any:
+            # What a layer reads of the records themselves is kept with the block for its next use.
             known = input is x and not self.writes
             a = tap.read_once(block, models) if known else tap.read(input, models)
             weights = {
@@ -153,6 +156,7 @@ class BookKeeping(Blockwise):
         finally:
             for module in modules:
                 del vars(module)["forward"]
+        # Its result is dropped: the pass back lets every layer ``hear`` its gradients.
         torch.autograd.grad(self.problem.loss(outputs, y).sum(), anchor, allow_unused=True)
         if len(heard) < len(self.layers):
             raise RuntimeError("a layer's outputs do not reach the loss")
@@ -225,6 +229,7 @@ def _layers(problem: Problem) -> "tuple[list[Tap], list[str]]":
             reasons.append(f"{name or 'the model'} ({type(module).__name__})")
         else:
             taps.append(Tap(name, module, rule))
+    # The gradient of a shared parameter is a sum over layers, whose norm no single layer knows.
     held = [id(p) for _, m in owners for p in m.parameters(recurse=False)]
     if len(set(held)) < len(held):
         reasons.append("shared parameters")
@@ -244,6 +249,7 @@ def book_keeping(problem: Problem, probe: Probe, kind: type[K]) -> K | None:
         reasons.append("the model, whose control flow depends on its records")
     if not reasons:
         try:
+            # First side by side, which may find that images need their channels first.
             beside, alone = _differs_side_by_side(kernel, probe), probed(kernel, probe)
             if beside or any(
                 differs(alone, probe.tolerance)
@@ -295,6 +301,7 @@ def _trial(kernel: BookKeeping) -> list[str]:
         problem.model(x)
     for handle in handles:
         handle.remove()
+    # The version counts writes that autograd sees; others show by the values.
     kernel.writes = x._version > 0 or not (x.is_meta or torch.equal(x, problem.x[:2]))
     for tap in kernel.layers:
         shapes = calls[tap.name]
@@ -353,6 +360,7 @@ class Tap:
             own = block.x if block.shared else block.x.flatten(0, 1)
             block.kept[key] = self.rule.read(self.layer, own)
         found: Tensor = block.kept[key]
+        # Expanded, not repeated: rules see by the stride of 0 that all models read the same.
         if block.shared:
             return found.expand(models, *found.shape)
         return found.unflatten(0, (models, -1))

@@ -36,6 +36,7 @@ class Linear(BookKeeping):
     def many(self, thetas: Tensor, indices: NDArray[np.int64], clipping_norm: float) -> Tensor:
         """The sums (models, p) of many models over the same records."""
         x, y = self.problem.x, self.problem.y
+        # The full batch in its order needs no copy of the records.
         if len(indices) != len(y) or not np.array_equal(indices, np.arange(len(y))):
             records = torch.as_tensor(indices)
             x, y = x[records], y[records]
@@ -81,6 +82,7 @@ def clipped_sums(
 
     x: shape (records, features). y: shape (records,).
     """
+    # The first block begins the sum, which spares a pass over zeros.
     total = _block(layer, x[:_RECORDS], y[:_RECORDS], thetas, clipping_norm)
     for start in range(_RECORDS, len(x), _RECORDS):
         block = slice(start, start + _RECORDS)
@@ -92,17 +94,19 @@ def _block(layer: nn.Linear, x: Tensor, y: Tensor, thetas: Tensor, clipping_norm
     models, records, classes = len(thetas), len(x), layer.out_features
     size = classes * layer.in_features
     weights = thetas[:, :size].reshape(models * classes, -1)
+    # g holds the logits first, and is changed in place so that it stays in the cache.
     g = (weights @ x.T).view(models, classes, records)
     squares = x.square().sum(1)
     if layer.bias is not None:
         g += thetas[:, size:, None]
-        squares = squares + 1
+        squares = squares + 1  # the bias reads a constant 1
     # The gradients by the logits: softmax less one at the label.
     g -= g.amax(1, keepdim=True)
     g.exp_()
     g /= g.sum(1, keepdim=True)
     g -= g.new_zeros(classes, records).scatter_(0, y[None], 1.0)
     if math.isfinite(clipping_norm):
+        # A gradient is an outer product, whose norm is the product of two norms.
         norms = (g.square().sum(1) * squares).sqrt_()
         g *= factors(norms, clipping_norm)[:, None]
     sums = (g.view(models * classes, records) @ x).view(models, size)

@@ -32,8 +32,10 @@ class Native(OfModel):
         return torch.from_numpy(self._code(theta.numpy(), indices, math.inf)[1].copy())
 
     def guesses(self, theta: Tensor, x: Tensor) -> Tensor:
+        # The compiled code has the record's shape as constants, where torch's model may not.
         if x.shape[1:] != self.problem.x.shape[1:] or x.dtype != self.problem.dtype:
             return super().guesses(theta, x)
+        # Class 0 stands for the labels, on which no guess depends.
         code = self._code.on(x.numpy(), np.zeros(len(x), np.int64))
         return torch.from_numpy(code.guesses(theta.numpy()))
 

@@ -89,6 +89,7 @@ class Dense:
         logits = logits - logits.max(axis=1, keepdims=True)
         return np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(y)), y]
 
+    # An overflow shows as NaN in the sum, of which numpy need not warn.
     @np.errstate(over="ignore", invalid="ignore")
     def clipped_sum(
         self,
@@ -102,6 +103,7 @@ class Dense:
         No numbers where a norm overflows: clipped to 0, its record would vanish.
         """
         gradients, norms = self._per_sample(theta, x, y)
+        # A norm of 0 divides nothing, and 0 times one that overflows makes the factor NaN.
         factors = np.minimum(1, clipping_norm / np.maximum(norms, 1e-30)) + 0 * norms
         factors = factors.astype(theta.dtype)
         parts = []
@@ -126,6 +128,7 @@ class Dense:
         gradients = []
         for (w, _), a in zip(self.split(theta)[::-1], inputs[::-1], strict=True):
             gradients.append((g, a))
+            # A gradient is the outer product of g and (a, 1): weights and bias in one.
             squares += (g * g).sum(axis=1) * ((a * a).sum(axis=1) + 1)
             g = (g @ w) * (a > 0)
         return gradients, np.sqrt(squares)
@@ -223,6 +226,7 @@ class Trainer(Kernel[NDArray[Any]]):
     ) -> tuple[Floats, Floats]:
         """Last iterate (p,), and sums of absolute and squared steps (2, p)."""
         p, steps = self.network.parameters, len(batches)
+        # A copy, which the native code changes in place.
         theta = np.array(initial, np.float32, order="C")
         if theta.shape != (p,):
             raise InputError(f"initial: got shape {theta.shape}; expected ({p},)")
@@ -239,6 +243,7 @@ class Trainer(Kernel[NDArray[Any]]):
         moved = np.zeros((2, p), np.float32)
         if self._native is not None:
             ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)
+            # Held by name, for pointers alone would not keep their memory.
             arrays = (self._x, self._y, indices, ends, added, theta, moved)
             pointers = [None if array is None else array.ctypes.data for array in arrays]
             self._native(*pointers, steps, self._clip, self._rate)
@@ -286,7 +291,9 @@ def _driver(network: Dense) -> str:
     for i, (n, m) in enumerate(network.layers):
         act = "RELU" if i < last - 1 else "NONE"
         forward.append(f"vec x{i + 1}[{m}]; dense({n}, {m}, {act}, w + {start}, x{i}, x{i + 1});")
+        # The 1 is what the bias reads.
         steps = [f"squares += squares_of({m}, g{i}) * (squares_of({n}, x{i}) + 1.0f);"]
+        # The first layer passes no gradient on to the records.
         if i:
             steps.append(
                 f"vec g{i - 1}[{n}]; dense_back({n}, {m}, w + {start}, g{i}, x{i}, g{i - 1});"

@@ -122,6 +122,7 @@ class Call:
         """The same for so many records."""
         if not self.together:
             return self
+        # ``APART`` is the driver's: floats from one record's memory to the next one's.
         return replace(self, sizes=(records, "APART", *self.sizes), together=False)
 
     def __str__(self) -> str:
@@ -132,6 +133,7 @@ class Call:
         """The call of a function for these sizes alone, which ``known`` gets, where it pays."""
         if self.name not in _SHARED:
             return self
+        # A missing pointer stays the constant 0, for which the C code is compiled without its use.
         names = [p if p == "0" else f"p{i}" for i, p in enumerate(self.pointers)]
         inner = Call(self.name, tuple(self.sizes), tuple(names))
         name = known.setdefault(inner, f"{self.name}_{len(known)}")

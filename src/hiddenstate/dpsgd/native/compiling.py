@@ -16,6 +16,8 @@ from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 
 HEADERS = Path(__file__).parent
+# -fno-math-errno lets a square root be one instruction. -ffast-math would take away NaN, by which
+# overflowing norms show.
 _FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-shared", "-fPIC", "-lm")
 
 

@@ -84,6 +84,7 @@ class Convolution(Layer):
         wide, windows = self.input.width + 2 * self.padding, self.output.width * PAD
         copied = self.input.channels % 8 == 0  # or else it takes all channels in place
         strip = max(_NEAR_BY, (self.kernel[0] + 1) * wide * 2 * PAD) if copied else 0
+        # A strip, and a gradient and a place of each of its windows (``pooled_strip`` in C).
         return 4 * (strip + 2 * max(_NEAR_BY, windows))
 
     def layouts(self, lanes: int) -> tuple[Layout, Layout, Layout, Layout]:
@@ -287,6 +288,8 @@ class Winograd(Convolution):
     def room(self) -> int:
         inputs, outputs, block = self.input.channels, self.output.channels, 2 * PAD
         tiles, some = self.tiles, _most_at_once(self.tiles)
+        # Of the passes forward and back, and of the weights' gradient; each part has PAD floats
+        # more, as in C (``apart_of``).
         wanted = [[some * inputs, some * block], [some * outputs, some * block]]
         if not self.pooled:
             wanted += [[tiles * inputs, tiles * block, PAD // 2 * block]]
@@ -361,7 +364,7 @@ class Winograd(Convolution):
 
     @property
     def _margins(self) -> list[int]:
-        return [0, 0, 0, 0]
+        return [0, 0, 0, 0]  # tiles take zeros for what is beyond (``winograd_tiles`` in C)
 
 
 def _most_at_once(tiles: int) -> int:

@@ -51,6 +51,7 @@ class Kernel:
             raise ValueError(
                 f"labels from {self._y.min()} to {self._y.max()} for {classes} classes"
             )
+        # The threads' pointers are of the records before.
         self._local = threading.local()
 
     def on(self, x: NDArray[np.float32], y: NDArray[np.int64]) -> "Kernel":

@@ -109,6 +109,7 @@ class Linear(Layer):
         real = (self.output.real, t.real, t.height, t.width)
         w = np.zeros((self.output.channels, t.channels, t.height, t.width), np.int64)
         w[: real[0], : real[1]] = numbers(self.start, real)
+        # torch flattens an image channel by channel; here a place has its channels in a row.
         backward = w.transpose(0, 2, 3, 1).reshape(self.output.channels, -1)
         bias = per_channel(self.output, self.start + int(np.prod(real)) if self.bias else None)
         forward, back = (eights(rows, lanes) for rows in (backward.T, backward))
@@ -124,7 +125,9 @@ class Linear(Layer):
 
     def backward(self, p: Place) -> list[Call]:
         inputs, outputs, x, g = self.input.floats, self.output.channels, p.source.x(), p.own("g")
+        # The weights' gradient is an outer product, whose norm is the product of two norms.
         norm = Call("squared_norm", (outputs,), (g,), f"squares += squared_norm({inputs}, {x}) * ")
+        # A vector is one row, so that no length of a row is used.
         return [before_activation(p, self.activation, self.bias, (0, 0, 0), g), norm]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
@@ -187,6 +190,7 @@ class Norm(Layer):
         gradients = p.gradient(p.d_weights), p.gradient(p.d_bias)
         read = p.source.x(), p.own("mean"), p.own("scale"), p.out.d()
         sizes = *self.output.sizes, p.source.row, p.out.row
+        # The input's gradient needs both, whether or not they are of parameters.
         channels = (self.output.channels,)
         return [
             Call("norm_gradients", sizes, (*read, *gradients)),
@@ -254,6 +258,7 @@ class MaxPool(Layer):
         return [Call("max_pool", sizes, (p.source.x(), p.out.x(), p.own("winner")))]
 
     def pass_on(self, p: Place, which: int, add: bool) -> list[Call]:
+        # Cleared first, for rows and columns of odd images that no window has get no gradient.
         sizes = *self.output.sizes, 1, p.out.row, p.source.row
         pointers = p.own("winner"), p.out.d(), p.source.d()
         return [*cleared(p.source, add), Call("max_pool_back", sizes, pointers)]

@@ -128,6 +128,7 @@ def as_network(model: nn.Module, record_shape: tuple[int, ...]) -> Network | Non
     first = [
         one.input for one in layers if isinstance(one, Linear | Convolution) and 0 in one.sources
     ]
+    # Never empty, for no other layer may read the record (``_layer``).
     whole = Network(first[0], tuple(map(fastest, layers)))
     alike = all(t == first[0] for t in first)
     return whole if alike and all(map(_fits, layers, whole.places)) else None
@@ -136,7 +137,7 @@ def as_network(model: nn.Module, record_shape: tuple[int, ...]) -> Network | Non
 def _fits(layer: Layer, place: Place) -> bool:
     """True if the layer can read the tensor there, and does not overflow the stack."""
     if isinstance(layer, Linear):
-        return place.source.border == 0
+        return place.source.border == 0  # it reads its input as one run
     return not isinstance(layer, Convolution) or layer.stack <= _STACK
 
 
@@ -168,6 +169,8 @@ def _fused(module: nn.Module, t: Tensor, last: Layer) -> Layer | None:
         and not (t.flat or last.pooled)
         and last.stride == (1, 1)
     ):
+        # An activation that came first now follows the pooling: those that convolutions have
+        # ascend, so both orders give the same.
         return replace(last, pooled=True, output=_pooled(last.output, (2, 2), (2, 2)))
     return None
 

@@ -15,6 +15,7 @@ from hiddenstate.dpsgd.native.network import Network
 def c_source(whole: Network) -> str:
     """C source of the driver: every layer's calls, with its sizes as constants."""
     pairs, passes = list(zip(whole.layers, whole.places, strict=True)), passes_of(whole)
+    # So each record's memory begins on a cache line, as the whole does (``_aligned``).
     members = [f"_Alignas(64) float sum[{whole.sums}]"]
     prepare = [call for layer, p in pairs for call in layer.prepare(p)]
     room = max(layer.room for layer in whole.layers)
@@ -80,6 +81,7 @@ def passes_of(whole: Network) -> tuple[list[Call], list[Call], list[Call]]:
         backward += layer.backward(p)
         for which, v in enumerate(layer.sources):
             if v:
+                # Backwards, a tensor's last reader writes its gradient, and earlier ones add to it.
                 backward += layer.pass_on(p, which, add=v in reached)
                 reached.add(v)
     forward = [call for layer, p in pairs for call in layer.forward(p)]
@@ -105,6 +107,7 @@ def _for_records(
     }}"""
     if not together:
         return alone
+    # A smaller group at the end goes record by record, with the same sums bit for bit.
     return f"""if (here == {group}) {{
       Scratch *s = all;
       const float *scale = &s->scale;
