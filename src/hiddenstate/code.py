@@ -1,7 +1,7 @@
 """Digests of Python code: the files that it imports, and what it does.
 
 Docstrings, comments, layout and the version of Python do not count, so that only what may change a
-result does.
+result does. Of C headers each byte counts.
 """
 
 import ast
