@@ -88,8 +88,10 @@ def convex_bound(estimates: pd.DataFrame) -> Found:
 def parameters(estimates: pd.DataFrame) -> Found:
     """Theorem 4.5 falls with smaller steps, larger noise and larger batches, everywhere."""
     rows = select(estimates, part="sweeps", quantity="rho", method="Theorem 4.5")
-    for sweep, sign in (("step_size", 1), ("noise_std", -1), ("batch_size", -1)):
-        lines = needed(select(rows, sweep=sweep, lipschitz="unclipped"))
+    signs = {"step_size": 1, "noise_std": -1, "batch_size": -1}
+    rows = select(rows, lipschitz="unclipped", sweep=[*signs])
+    for sweep, sign in signs.items():
+        lines = needed(select(rows, sweep=sweep))
         changes = [
             np.diff(np.log(line.sort_values("x")["value"]))
             for _, line in lines.groupby("weak_convexity")
@@ -98,8 +100,7 @@ def parameters(estimates: pd.DataFrame) -> Found:
         words = sweep.replace("_", " ").replace("std", "standard deviation")
         what = f"least fall of log rho between neighbouring values of the {words}"
         yield Within(what, least, low=0, reason="smaller")
-    values = sorted(select(rows, lipschitz="unclipped")["weak_convexity"].unique())
-    shown = ", ".join(f"{value:g}" for value in values)
+    shown = ", ".join(f"{value:g}" for value in sorted(rows["weak_convexity"].unique()))
     return f"Theorem 4.5 at weak convexities {shown}, one parameter varied at a time."
 
 
