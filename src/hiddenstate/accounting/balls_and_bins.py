@@ -287,8 +287,8 @@ def _upper(
         work = composition.Work(composition.MOST_WORK)
         try:
             found = max(found, composition.search(pair, epochs, delta, guess, 1e-6, work))
-        # No bound is found in time, and ``bracket`` falls back on the Gaussian one.
         except composition.Exhausted:
+            # No bound is found in time, and ``bracket`` falls back on the Gaussian one.
             return math.inf
     return found
 

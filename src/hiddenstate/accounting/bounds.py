@@ -138,8 +138,8 @@ def found(setting: Setting, delta: float, bounds: Iterable[Bound] | None = None)
             continue
         try:
             answer = bound.compute(setting, delta)
-        # A bound refuses a setting that it says nothing of; the others still answer.
         except InputError as refusal:
+            # A bound refuses a setting that it says nothing of; the others still answer.
             answers.append(Found(bound, None, f"none: {_by_options(setting, refusal)}"))
             continue
         value = answer if isinstance(answer, Value) else Value(answer)

@@ -77,11 +77,9 @@ def compare(
         ("no clipping", "gradients are not clipped", total),
         ("late clipping", late.format("sum"), [t * each for t in total]),
         ("late clipping", late.format("sum"), [t * whole for t in total]),
-        *(
-            # Some divide by the records once more, as if it were a sum.
-            ("late clipping", late.format("mean gradient"), [t * each / divisor for t in total])
-            for divisor in (count, count**2)
-        ),
+        ("late clipping", late.format("mean gradient"), [t * each / count for t in total]),
+        # Some divide by the records once more, as if it were a sum.
+        ("late clipping", late.format("mean gradient"), [t * each / count**2 for t in total]),
         (
             "clipping by layer",
             "each tensor is clipped to the whole norm, so that a record contributes up to "

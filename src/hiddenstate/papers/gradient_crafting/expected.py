@@ -85,7 +85,7 @@ class _Trained:
 
 
 def _spread(rest: Floats) -> Floats:
-    """Deviation of a coordinate in that of its own noise, by the variance of the rest in its."""
+    """Deviation of scores over that of the noise; rest: variance of all else over its."""
     # An unbiased estimate of a variance may be below 0.
     return np.sqrt(np.maximum(1 + rest, 1e-9))
 
