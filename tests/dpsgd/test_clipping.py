@@ -22,6 +22,7 @@ from hiddenstate.dpsgd.native import compiling
 from hiddenstate.dpsgd.native.kernel import _compiled
 from hiddenstate.dpsgd.native.network import as_network
 from hiddenstate.dpsgd.native.source import c_source
+from hiddenstate.dpsgd.rules import LinearRule
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -891,6 +892,18 @@ def test_what_a_sum_cannot_be_taken_of_is_refused(kernel):
             total.side_by_side(theta[None], torch.arange(12), None, norm)
     with pytest.raises(InputError, match=r"x: got torch\.complex128; expected real"):
         ClippedSum(model, x.astype(complex), y, kernel=kernel)
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.02, math.nan])
+def test_norms_that_are_wrong_are_found_though_sums_are_right(monkeypatch, factor):
+    """Records would be clipped by them, and count for more than the clipping norm."""
+    right = LinearRule.squared_norms
+    wrong = staticmethod(lambda *a, **k: factor * right(*a, **k))
+    monkeypatch.setattr(LinearRule, "squared_norms", wrong)
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    x = stream(0, "wrong norms").normal(size=(40, 6)).astype(np.float32)
+    with pytest.warns(UserWarning, match="no book-keeping rule"):
+        ClippedSum(model, x, np.arange(40) % 3, kernel="torch")
 
 
 @pytest.mark.parametrize("kernel", ["native", "torch", "explicit", "linear"])

@@ -664,6 +664,9 @@ def test_a_kernel_that_is_wrong_on_its_device_is_refused(monkeypatch):
         def weighted_sum(self, weights):
             return 1.01 * self.gradients.weighted_sum(weights)
 
+        def squared_norms(self):
+            return 1.01**2 * self.gradients.squared_norms()
+
     monkeypatch.setattr(BookKeeping, "gradients", lambda *given: Off(right(*given)))
     with pytest.raises(InputError, match=r"device: on 'cpu' .* 'torch' are not those of float64"):
         refuse_on_device(total.kernel, probe)
