@@ -18,8 +18,10 @@ from torch import nn
 
 from hiddenstate import models
 from hiddenstate.dpsgd.clipping import ClippedSum, cross_entropy, flat_parameters, named
+from hiddenstate.dpsgd.kernels import linear
+from hiddenstate.dpsgd.kernels.base import factors
 from hiddenstate.dpsgd.native import compiling
-from hiddenstate.dpsgd.native.kernel import _compiled
+from hiddenstate.dpsgd.native.kernel import Kernel, _compiled
 from hiddenstate.dpsgd.native.network import as_network
 from hiddenstate.dpsgd.native.source import c_source
 from hiddenstate.dpsgd.rules import LinearRule
@@ -904,6 +906,40 @@ def test_norms_that_are_wrong_are_found_though_sums_are_right(monkeypatch, facto
     x = stream(0, "wrong norms").normal(size=(40, 6)).astype(np.float32)
     with pytest.warns(UserWarning, match="no book-keeping rule"):
         ClippedSum(model, x, np.arange(40) % 3, kernel="torch")
+
+
+def test_norms_that_are_wrong_for_large_records_alone_are_found(monkeypatch):
+    def wrong(layer, a, g):
+        return right(layer, a, g) * (1 + (a.abs().flatten(2).amax(2) > 50).to(g))
+
+    right = LinearRule.squared_norms
+    monkeypatch.setattr(LinearRule, "squared_norms", staticmethod(wrong))
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 3))
+    x = stream(0, "wrong norms").normal(size=(40, 6)).astype(np.float32)
+    ClippedSum(model, x, np.arange(40) % 3, kernel="torch")
+    x[10:20] *= 100
+    with pytest.warns(UserWarning, match="no book-keeping rule"):
+        ClippedSum(model, x, np.arange(40) % 3, kernel="torch")
+
+
+@pytest.mark.parametrize("factor", [0.98, 1.02, math.nan])
+def test_native_and_linear_norms_that_are_wrong_are_found(monkeypatch, factor):
+    model = nn.Sequential(nn.Flatten(), nn.Linear(6, 3))
+    x = stream(0, "wrong norms").normal(size=(40, 6)).astype(np.float32)
+    given = model, x, np.arange(40) % 3
+    monkeypatch.setattr(linear, "factors", lambda norms, norm: factors(factor * norms, norm))
+    with pytest.raises(InputError, match="is wrong for the model"):
+        ClippedSum(*given, kernel="linear")
+    if compiling.compiler() is not None:
+        right = Kernel.__call__
+
+        def wrong(*given):
+            total, norms, losses = right(*given)
+            return total, np.float32(factor) * norms, losses
+
+        monkeypatch.setattr(Kernel, "__call__", wrong)
+        with pytest.raises(InputError, match="its gradients of the model are wrong"):
+            ClippedSum(*given, kernel="native")
 
 
 @pytest.mark.parametrize("kernel", ["native", "torch", "explicit", "linear"])

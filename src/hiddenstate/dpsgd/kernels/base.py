@@ -507,16 +507,33 @@ def probed(
         other.problem = replace(other.problem, x=x, y=y.to(there["device"]))
         # Other parameters beside, so that models that are mixed up show.
         thetas = torch.stack([theta, *[1.1 * theta] * beside])
-        block = other.problem.gathered(torch.arange(len(x), device=x.device))
-        found = other.gradients(thetas, block)
+        at = torch.arange(len(x), device=x.device)
+        found = other.gradients(thetas, other.problem.gathered(at))
+
+        def summed(gradients: PerSample, row: Tensor) -> Tensor:
+            return gradients.weighted_sum(row.expand(len(thetas), -1))[0]
+
+        def norm(i: Tensor) -> Tensor:
+            alone = other.gradients(thetas, other.problem.gathered(i))
+            return summed(alone, torch.ones(1, **there)).norm()
+
         # A row of the identity weighs one record alone, which gives its own gradient.
         each = torch.eye(len(x), **there) if weights is None else weights.to(**there)
-        rows = torch.stack([found.weighted_sum(row.expand(len(thetas), -1))[0] for row in each])
-        if weights is None:
-            # Clipping goes by norms, which no sum with the same factors would show to be wrong.
-            norms, own = found.squared_norms()[0].sqrt(), rows.norm(dim=1)
-            wrong = (norms - own).abs() > 1e-3 * own + torch.finfo(rows.dtype).eps ** 0.5
-            rows[wrong | ~norms.isfinite() & own.isfinite()] = math.nan
+        rows = torch.stack([summed(found, row) for row in each])
+        norms = rows.norm(dim=1) if weights is None else torch.stack([norm(i) for i in at.split(1)])
+        mistrust(rows, found.squared_norms()[0].sqrt(), norms)
         return rows.cpu()
 
     return gradients
+
+
+def mistrust(gradients: Tensor, found: Tensor, norms: Tensor) -> None:
+    """Make gradients NaN if their norms are found to be others than they are.
+
+    Clipping goes by norms, and a sum with the same factors does not show that they are wrong.
+    """
+    relative = 1e-6 if norms.dtype == torch.float64 else 1e-3
+    # Squares are summed, so what cancels in them leaves the root of their rounding.
+    close = relative * norms + torch.finfo(norms.dtype).eps ** 0.5
+    if not bool(((found - norms).abs() <= close).all()):  # nor if one of them is no number
+        gradients.fill_(math.nan)

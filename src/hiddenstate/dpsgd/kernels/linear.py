@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from hiddenstate.dpsgd.graph import run_order
-from hiddenstate.dpsgd.kernels.base import Problem, cross_entropy, factors
+from hiddenstate.dpsgd.kernels.base import SHORT, Problem, cross_entropy, factors, mistrust
 from hiddenstate.dpsgd.kernels.bookkeeping import BookKeeping, book_keeping
 from hiddenstate.dpsgd.probe import Probe
 from hiddenstate.errors import InputError
@@ -52,11 +52,19 @@ def linear(problem: Problem, probe: Probe) -> Linear:
             "kernel: got 'linear', but the model is no single linear layer with cross-entropy; "
             "expected 'auto'"
         )
-    sums = partial(clipped_sums, layer, thetas=probe.theta[None], clipping_norm=math.inf)
+    sums = partial(clipped_sums, layer, thetas=probe.theta[None])
 
     def gradients(x: Tensor, y: Tensor) -> Tensor:
-        rows = [sums(x[i : i + 1].flatten(1), y[i : i + 1]) for i in range(len(x))]
-        return torch.cat(rows)
+        rows, short = (
+            torch.cat([
+                sums(x[i : i + 1].flatten(1), y[i : i + 1], clipping_norm=norm)
+                for i in range(len(x))
+            ])
+            for norm in (math.inf, SHORT)
+        )  # fmt: skip
+        own, clipped = rows.norm(dim=1), short.norm(dim=1)
+        mistrust(rows, torch.where(own > SHORT, SHORT * own / clipped, clipped), own)
+        return rows
 
     kernel = book_keeping(problem, probe, Linear)
     if kernel is None or probe.differs(gradients, probe.tolerance):

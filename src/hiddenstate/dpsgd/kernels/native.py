@@ -9,7 +9,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from hiddenstate.dpsgd.kernels.base import SHORT, OfModel, Problem, cross_entropy, sums_unlike
+from hiddenstate.dpsgd.kernels.base import (
+    SHORT,
+    OfModel,
+    Problem,
+    cross_entropy,
+    mistrust,
+    sums_unlike,
+)
 from hiddenstate.dpsgd.native.compiling import CompilationError
 from hiddenstate.dpsgd.native.kernel import Kernel
 from hiddenstate.dpsgd.native.network import as_network
@@ -61,8 +68,10 @@ def native(problem: Problem, probe: Probe) -> Native | str:
     def gradients(x: Tensor, y: Tensor) -> Tensor:
         one = code.on(x.float().numpy(), y.numpy())
         theta = probe.theta.float().numpy()
-        rows = [one(theta, np.array([i]), math.inf)[0] for i in range(len(x))]
-        return torch.from_numpy(np.stack(rows))
+        alone = [one(theta, np.array([i]), math.inf)[:2] for i in range(len(x))]
+        rows, norms = (torch.from_numpy(np.stack(each)) for each in zip(*alone, strict=True))
+        mistrust(rows, norms[:, 0], rows.norm(dim=1))
+        return rows
 
     whole = code.copy()  # whose workspace goes with it
 
