@@ -298,9 +298,9 @@ def test_models_side_by_side_are_the_models_alone(sampling, canary):
 def test_chunks_side_by_side_fit_the_memory_and_score_like_models_alone(monkeypatch):
     groups = []
 
-    def watched(runs, **how):
+    def watched(runs, stop, **how):
         groups.append(len(runs))
-        return last_iterates(runs, **how)
+        return last_iterates(runs, stop, **how)
 
     monkeypatch.setattr(strategies, "last_iterates", watched)
     audit = make(initial=lambda rng: average_case(models.digits_cnn(), rng))
@@ -319,7 +319,7 @@ def test_a_group_that_does_not_fit_the_memory_is_split(monkeypatch):
     audit = make(noise_multiplier=0.0)
     groups = []
 
-    def limited(runs, *, kept):
+    def limited(runs, stop, *, kept):
         groups.append(len(runs))
         if len(runs) > 2:
             raise torch.OutOfMemoryError
@@ -339,11 +339,21 @@ def test_a_group_that_does_not_fit_the_memory_is_split(monkeypatch):
     assert groups[4:] == [2, 2, 1]
 
 
+def test_models_side_by_side_end_at_the_step_that_they_are_told_to():
+    runs = [run(make(), "in", i, kernel="torch") for i in range(2)]
+    stop, steps = threading.Event(), []
+    for one in runs:
+        one.gradients, one.see = runs[0].gradients, lambda step, theta: steps.append(step)
+    stop.set()
+    assert not list(SideBySide(runs[0].gradients, 1e9, together=2).trained(runs, stop))
+    assert not steps
+
+
 def test_blocks_become_smaller_until_one_record_of_one_model_does_not_fit(monkeypatch):
     runs = [run(make(), "in", 0, kernel="torch")]
     blocks = []
 
-    def limited(group, most, kept):
+    def limited(group, stop, most, kept):
         blocks.append(group[0].gradients.block)
         if blocks[-1] > most:
             raise torch.OutOfMemoryError

@@ -124,7 +124,7 @@ class SideBySide:
         while waiting:
             group, gradients = waiting[: self.together], waiting[0].gradients
             try:
-                lasts = last_iterates(group, kept=self.memory * _KEPT_SHARE)
+                lasts = last_iterates(group, stop, kept=self.memory * _KEPT_SHARE)
             except torch.OutOfMemoryError:
                 if len(group) == gradients.block == 1:
                     raise
@@ -133,6 +133,8 @@ class SideBySide:
             if lasts is None:
                 self.together = (len(group) + 1) // 2
                 gradients.block = (gradients.block + 1) // 2
+            elif stop.is_set():
+                return
             else:
                 yield from zip(group, lasts, strict=True)
                 waiting = waiting[len(group) :]
@@ -146,7 +148,12 @@ def last_iterate(run: Run, stop: threading.Event | None = None) -> Tensor:
     return theta
 
 
-def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -> Tensor:
+def last_iterates(
+    runs: list[Run],
+    stop: threading.Event | None = None,
+    *,
+    kept: float = _KEPT_SHARE * _CPU_MEMORY,
+) -> Tensor:
     """The released parameters (models, p) of runs of one world, trained side by side.
 
     On a CPU each has the noise that it has alone. On an accelerator noise comes from one generator
@@ -163,6 +170,8 @@ def last_iterates(runs: list[Run], *, kept: float = _KEPT_SHARE * _CPU_MEMORY) -
     for run in runs:
         run.begin()
     for step, batch in enumerate(_Batches(runs, kept), 1):
+        if stop is not None and stop.is_set():
+            break
         noise(added)  # overwrites what the step before added
         if (gradient := inserted.of(step)) is not None:
             added += gradient
