@@ -216,6 +216,12 @@ def test_a_padding_that_a_function_is_given_is_refused(look_up):
     vjp(gradients, torch.zeros(15), np.arange(4), 1.0, vector[:15])
 
 
+def test_a_vector_of_another_length_is_refused_by_its_name():
+    gradients = ClippedSum(network(), X, Y, kernel="torch")
+    with pytest.raises(InputError, match=r"^vector: got shape \(3,\)"):
+        vjp(gradients, flat_parameters(network()), np.arange(4), 1.0, torch.ones(3))
+
+
 @pytest.mark.parametrize("scale", [1e10, 1e18, 1e19, 1e25])
 def test_gradients_whose_squares_overflow_have_a_product(scale):
     model, vector = network(), torch.from_numpy(RNG.normal(size=57)).float()

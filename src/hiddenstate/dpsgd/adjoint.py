@@ -207,7 +207,7 @@ def vjp(
     ``torch.func`` does not know are taken record by record. Raises InputError for a model that
     torch does not differentiate twice, or not rightly.
     """
-    theta, vector = gradients.taken(theta, clipping_norm), gradients.taken(vector)
+    theta, vector = gradients.taken(theta, clipping_norm), gradients.taken(vector, name="vector")
     indices = checked_indices(indices, gradients.records)
     with single_precision(gradients.device):
         return _vjp(gradients, theta, indices, clipping_norm, vector)[0]
@@ -225,7 +225,7 @@ def _vjp(
     if problem not in _CHECKED:
         _refuse_other_derivatives(problem, theta, clipping_norm)
         _CHECKED.add(problem)
-    rows = max(1, _BLOCK_BYTES // (4 * gradients.parameters))
+    rows = max(1, _BLOCK_BYTES // (theta.element_size() * gradients.parameters))
     total, squares = torch.zeros_like(theta), 0.0
     for start in range(0, len(indices), rows):
         chosen = torch.from_numpy(np.asarray(indices[start : start + rows])).to(problem.x.device)

@@ -262,17 +262,24 @@ class ClippedSum:
         # A model that writes into its records must not change those that were given.
         return records.clone(), labels.clone()
 
-    def taken(self, theta: Any, clipping_norm: float = math.inf, *, models: bool = False) -> Tensor:
+    def taken(
+        self,
+        theta: Any,
+        clipping_norm: float = math.inf,
+        *,
+        models: bool = False,
+        name: str = "theta",
+    ) -> Tensor:
         """Parameters (p,), or (models, p), without their graph, as kernels take them."""
         # Filters of warnings, which threads share, stay as they are at each step.
-        found = theta.detach() if isinstance(theta, Tensor) else tensor("theta", theta)
+        found = theta.detach() if isinstance(theta, Tensor) else tensor(name, theta)
         if found.ndim != 1 + models or found.shape[-1] != self.parameters:
             raise InputError(
-                f"theta: got shape {tuple(found.shape)}; expected {self.parameters} parameters"
+                f"{name}: got shape {tuple(found.shape)}; expected {self.parameters} parameters"
                 f"{' of each model' if models else ''}"
             )
         if found.is_complex():
-            raise InputError(f"theta: got {found.dtype}; expected real numbers")
+            raise InputError(f"{name}: got {found.dtype}; expected real numbers")
         found = found.to(self.device, self.dtype)
         # The squares of gradients that are much shorter must not underflow.
         least = 1e4 * torch.finfo(self.dtype).tiny ** 0.5
