@@ -9,6 +9,7 @@ from literal import last_iterates
 from scipy.stats import kstest
 
 from hiddenstate.accounting import linear, quadratic
+from hiddenstate.accounting.mixture import GaussianMixture
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -88,6 +89,14 @@ def test_rounding_is_an_upper_bound_within_its_ratio():
         assert above >= tail * (1 - 1e-12)
         assert beyond <= tail * (1 + 1e-12)
     assert pair.epsilon(DELTA) < rounded.epsilon(DELTA) < 1.06 * pair.epsilon(DELTA)
+
+
+def test_shifts_that_are_powers_stay_and_larger_ones_go_up():
+    powers = 1.05 ** np.arange(-40.0, 40)
+    for factor in (1, 1 + 1e-15, 1 + 1e-12, 1 + 1e-10):
+        pair = GaussianMixture(factor * powers, np.full(80, -math.log(80)), 1.0)
+        assert np.all(quadratic.round_up(pair).shifts >= pair.shifts)
+        assert np.array_equal(quadratic.round_up(pair).shifts, powers) == (factor == 1)
 
 
 # (epsilon of one step, steps, sampling rate), exact ratio to the largest linear epsilon, rounded.

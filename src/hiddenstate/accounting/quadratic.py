@@ -114,6 +114,7 @@ def round_up(pair: GaussianMixture, *, nearest: bool = False) -> GaussianMixture
     power = np.log(np.maximum(pair.shifts, FLOOR)) / math.log(RATIO)
     # Rounding must not lift a shift that is a power already to the next one.
     power = np.round(power) if nearest else np.ceil(power - 1e-9)
+    power += 0 if nearest else RATIO**power < pair.shifts
     return GaussianMixture(*_merge(RATIO**power, pair.log_weights), pair.noise_std)
 
 
