@@ -277,6 +277,11 @@ def test_a_bracket_that_takes_too_long_says_what_is_to_be_had(monkeypatch):
     assert bounds.upper - bounds.lower <= width < 1
 
 
+def test_a_width_is_refused_in_the_words_of_the_mechanism_that_was_given():
+    with pytest.raises(InputError, match=r"multiplier 0\.7, sampling rate 0\.01, 300 steps rel"):
+        bracket(0.7, 0.01, 300, 1e-6, every=3, width=1e-12)
+
+
 @pytest.mark.parametrize(
     ("mu", "delta"),
     [

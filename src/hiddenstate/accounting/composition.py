@@ -730,9 +730,11 @@ def _bracket(
             share = max(share / 10, 1e-8)
     except Exhausted:
         pass
+    rate = -math.expm1(block.log_none / block.every)
+    released = f" released every {block.every}" if block.every > 1 else ""
     raise TooWide(
-        f"width: got {allowed(lower, width):.3g} at noise multiplier {block.noise_std:.6g}, "
-        f"sampling rate {block.rate:.6g}, {counted(steps, 'step')} and delta {delta}; expected at "
+        f"width: got {allowed(lower, width):.3g} at noise multiplier {block.sigma:.6g}, sampling "
+        f"rate {rate:.6g}, {counted(sampled, 'step')}{released} and delta {delta}; expected at "
         f"least {1.005 * (upper - lower):.3g}, as a narrower bracket takes too long. The narrowest "
         f"that was found is [{lower:.9g}, {upper:.9g}].",
         Bracket(min(lower, upper), upper),
