@@ -196,7 +196,7 @@ def expected(grid: GradientCraftingGrid) -> list[Cell[ExpectedAudits]]:
 def expected_trainings(cell: Cell[ExpectedAudits]) -> tuple[int, int]:
     """Trainings of a cell, and one repeat."""
     p = cell.parameters
-    return p.starts * p.orders * len(p.audits), 1
+    return p.starts * p.orders * len(p.audits) * len(p.epsilons), 1
 
 
 _ALONE: dict[str, Any] = {
