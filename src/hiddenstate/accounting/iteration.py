@@ -177,7 +177,7 @@ class Law:
 
     means, log_weights: shape (2, components), "out" first. deviation: common to all components.
     The likelihood ratio must ascend. rarest: logarithm of the probability of the rarest outputs
-    that it tells right. Delta is exact to 1e-14, epsilon to 1e-9 and to 1e-9 of itself.
+    that it tells right. Delta is exact to 1e-14, epsilon to 1e-9, and to 1e-9 of itself above 1.
     """
 
     means: Array

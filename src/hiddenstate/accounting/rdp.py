@@ -20,6 +20,7 @@ from hiddenstate.accounting import arguments
 from hiddenstate.errors import InputError, expect
 
 Floats = NDArray[np.float64]
+_NO_BOUND = "more noise, as no order of Rényi differential privacy bounds epsilon here"
 
 ORDERS: tuple[float, ...] = (
     *(1 + i / 10 for i in range(1, 100)), *range(11, 64), 128, 256, 512, 1024
@@ -50,11 +51,7 @@ def epsilon(
         # Up by the error of a divergence.
         total = steps * (each * (1 + 1e-9) + 1e-13)
     value = float(np.min(total + np.log1p(-1 / a) - np.log(delta * a) / (a - 1)))
-    if not math.isfinite(value):
-        raise InputError(
-            f"noise_multiplier: got {noise_multiplier}; expected more noise, as no order of "
-            "Rényi differential privacy bounds epsilon here"
-        )
+    expect(math.isfinite(value), "noise_multiplier", noise_multiplier, _NO_BOUND)
     return max(value, 0.0)
 
 
@@ -79,7 +76,7 @@ def fixed_size_epsilon(
     accountant = RdpAccountant(ORDERS, neighboring_relation=NeighboringRelation.REPLACE_ONE)
     accountant.compose(dp_event.SelfComposedDpEvent(step, steps))
     found = float(accountant.get_epsilon(delta))
-    expect(math.isfinite(found), "noise_multiplier", noise_multiplier, "more noise, or no such row")
+    expect(math.isfinite(found), "noise_multiplier", noise_multiplier, _NO_BOUND)
     # Up by the rounding error of a step's divergence.
     return found * (1 + 1e-9) + 1e-13 * steps
 

@@ -130,7 +130,8 @@ class Dense:
             gradients.append((g, a))
             # A gradient is the outer product of g and (a, 1): weights and bias in one.
             squares += (g * g).sum(axis=1) * ((a * a).sum(axis=1) + 1)
-            g = (g @ w) * (a > 0)
+            if a is not inputs[0]:
+                g = (g @ w) * (a > 0)
         return gradients, np.sqrt(squares)
 
     def _activations(self, theta: NDArray[Any], x: NDArray[Any]) -> list[NDArray[Any]]:
