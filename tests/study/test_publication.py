@@ -1,5 +1,6 @@
 """What the repository says of verdicts: the pages of the papers, the front page, our own."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -70,6 +71,24 @@ def test_every_sentence_of_a_paper_says_in_a_sentence_of_its_own_why_it_has_its_
         assert one[0].isupper() and one.endswith(".") and 5 <= len(one.split()) <= 16, one
     content = publication.paper(every, "cyclic_bounds", pages["cyclic_bounds"])
     assert pages["cyclic_bounds"].because["residuals"]["agrees"] in content
+
+
+def test_decimals_of_a_reason_are_those_of_its_row(every):
+    """As they are measured, stated or quoted there, rounded to as many places."""
+    rows, found = every.set_index("id"), 0
+    for family, page in claims.pages(ROOT / publication.CLAIMS).items():
+        for check, reasons in page.because.items():
+            row = rows.loc[f"{family}.{check}"]
+            evidence = json.loads(row["evidence"])
+            known = [one[end] for one in evidence for end in ("measured", "low", "high")]
+            words = " ".join(map(str, row.drop("remark")))
+            known += map(float, re.findall(r"\d+\.\d+", words))
+            for number in re.findall(r"(?<!Theorem )\b\d+\.\d+", " ".join(reasons.values())):
+                found += 1
+                places = len(number.partition(".")[2])
+                near = [abs(abs(one) - float(number)) <= 0.5001 * 10.0**-places for one in known]
+                assert any(near), (family, check, number)
+    assert found >= 10
 
 
 def test_each_printed_number_stands_beside_ours(every):
