@@ -500,6 +500,32 @@ def test_wrong_native_code_is_refused(monkeypatch, tmp_path):
     _compiled.cache_clear()
 
 
+def test_sums_of_many_records_round_no_more_than_those_of_few():
+    def network():
+        return nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+
+    model, x, y = problem("long sums", network, (4,), 2, records=9)
+    total = ClippedSum(model, x, y, kernel="native")
+    theta = flat_parameters(model)
+    few, many = (total(theta, np.arange(9).repeat(n), 0.5).double() for n in (1, 20_000))
+    assert (many - 20_000 * few).norm() <= 2e-6 * many.norm()
+
+
+@pytest.mark.parametrize("pooled", [False, True])
+def test_what_is_no_number_stays_none_through_layers(pooled):
+    """An overflow shows in the sum, as with every other kernel."""
+    parts = [nn.Conv2d(1, 3, 3), nn.ReLU(), *[nn.MaxPool2d(2)] * pooled, nn.Flatten()]
+    size = 12 if pooled else 48
+    model, x, y = problem(
+        "overflow", lambda: nn.Sequential(*parts, nn.Linear(size, 2)), (1, 6, 6), 2, records=9
+    )
+    theta = flat_parameters(model)
+    theta[:27] *= 1e38
+    for kernel in ("native", "torch"):
+        total = ClippedSum(model, torch.as_tensor(x) * 1e3, y, kernel=kernel)
+        assert not bool(total(theta, np.arange(1), 1.0).isfinite().all()), kernel
+
+
 def test_equal_calls_are_compiled_once():
     text = c_source(as_network(models.resnet18(), (3, 32, 32)))
     definitions = re.findall(r"^static NOINLINE .*\{\n(.*)\n\}", text, re.MULTILINE)

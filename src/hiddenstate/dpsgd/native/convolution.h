@@ -101,12 +101,12 @@ INLINE void conv_forward(const int W, const int CI, const int SY, const int SX, 
   }
 }
 
-/* The largest of four, and which it is: the first where several are. */
+/* The largest of four, and which it is: the first where several are, or that is no number. */
 INLINE vec largest(vec a, vec b, vec c, vec d, int32_t *winner) {
   const vec other[3] = {b, c, d};
   ivec which = {0};
   for (int k = 0; k < 3; k++) {
-    ivec more = other[k] > a;
+    ivec more = (other[k] > a) | (other[k] != other[k]);
     a = pick(more, other[k], a);
     which = (more & (k + 1)) | (~more & which);
   }

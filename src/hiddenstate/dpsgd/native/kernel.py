@@ -14,6 +14,9 @@ from hiddenstate.dpsgd.native import compiling
 from hiddenstate.dpsgd.native.network import Network
 from hiddenstate.dpsgd.native.source import c_source
 
+_TOGETHER = 256
+"""Records whose gradients are summed in float32."""
+
 
 class Kernel:
     """Sum of clipped gradients of one model over records of one data set.
@@ -70,13 +73,13 @@ class Kernel:
         self, theta: NDArray[np.float32], indices: NDArray[np.int64], clipping_norm: float
     ) -> tuple[NDArray[np.float32], NDArray[np.float32], NDArray[np.float32]]:
         """(sum of clipped gradients (p,), gradient norms (b,), losses (b,)) of these records."""
-        norms, losses, _ = self._run(theta, indices, clipping_norm, summed=True)
-        return self._local.sum[self._scatter], norms, losses
+        (norms, losses, _), total = self._run(theta, indices, clipping_norm, summed=True)
+        return total, norms, losses
 
     def guesses(self, theta: NDArray[np.float32]) -> NDArray[np.int64]:
         """The class that the model at theta (p,) takes each of all records for."""
         indices = np.arange(len(self._y))
-        return self._run(theta, indices, math.inf, summed=False)[2].astype(np.int64)
+        return self._run(theta, indices, math.inf, summed=False)[0][2].astype(np.int64)
 
     def _run(
         self,
@@ -85,8 +88,8 @@ class Kernel:
         clipping_norm: float,
         *,
         summed: bool,
-    ) -> NDArray[np.float32]:
-        """Norms, losses and guesses of the records; their sum, if it is asked for, is kept."""
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Norms, losses and guesses of the records; their sum (p,), if it is asked for."""
         indices = np.ascontiguousarray(indices, np.int64)
         local = self._local
         if not hasattr(local, "pointers"):
@@ -100,15 +103,23 @@ class Kernel:
         local.theta[1:] = theta
         # "clip" is the mode that does not buffer; the entries are in range by construction.
         np.take(local.theta, self._gather, out=local.weights, mode="clip")
-        local.sum.fill(0)
         observed = np.empty((3, indices.size), np.float32)
-        outside = self._function(
-            weights, x, y, len(self._y), indices.ctypes.data, indices.size, clipping_norm,
-            total if summed else None, *(row.ctypes.data for row in observed), workspace,
-        )  # fmt: skip
-        if outside:
-            raise ValueError(f"indices must be of the {len(self._y)} records")
-        return observed
+        # In parts, for the rounding of one long sum in float32 adds up.
+        whole: NDArray[Any] = np.zeros(len(self._scatter), np.float32)
+        for start in range(0, indices.size, _TOGETHER):
+            local.sum.fill(0)
+            some = indices[start : start + _TOGETHER]
+            outside = self._function(
+                weights, x, y, len(self._y), some.ctypes.data, some.size, clipping_norm,
+                total if summed else None,
+                *(row[start:].ctypes.data for row in observed), workspace,
+            )  # fmt: skip
+            if outside:
+                raise ValueError(f"indices must be of the {len(self._y)} records")
+            if summed:
+                part = local.sum[self._scatter]
+                whole = np.add(whole, part, dtype=np.float64) if start else part
+        return observed, whole.astype(np.float32, copy=False)
 
 
 def _aligned(size: int) -> NDArray[np.float32]:

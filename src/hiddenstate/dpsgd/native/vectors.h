@@ -105,7 +105,7 @@ INLINE vec gated(const int kind, const int slopes, vec x) {
 
 INLINE vec activate(const int kind, vec x) {
   if (kind == TANH) return vtanh(x);
-  if (kind == RELU) return pick(x > 0.0f, x, splat(0.0f));
+  if (kind == RELU) return pick(x <= 0.0f, splat(0.0f), x); /* NaN stays */
   return kind == NONE ? x : gated(kind, 0, x);
 }
 /* Derivative of the activation, from its value; of SiLU and GELU from what they read. */
