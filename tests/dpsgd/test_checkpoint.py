@@ -132,6 +132,34 @@ def test_code_and_values_of_modules_of_ones_own_count(tmp_path, monkeypatch):
         assert fingerprint(circle) == CIRCLE
 
 
+@pytest.mark.parametrize("package", ["code", "profile", "timm", "opacus"])
+def test_code_in_a_folder_that_is_called_as_a_library_counts(package, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / package).mkdir()
+    monkeypatch.setattr(sys, "modules", sys.modules.copy())
+    found = []
+    for function in ("tanh", "relu"):
+        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
+            del sys.modules[name]
+        text = f"from torch import nn, {function}\n\n\nclass Net(nn.Module):\n"
+        text += f"    def forward(self, x):\n        return {function}(x)\n"
+        (tmp_path / package / "__init__.py").write_text("")
+        (tmp_path / package / "model.py").write_text(text)
+        shutil.rmtree(tmp_path / package / "__pycache__", ignore_errors=True)
+        importlib.invalidate_caches()
+        found.append(fingerprint(importlib.import_module(f"{package}.model").Net()))
+    assert found[0] != found[1]
+
+
+def test_records_in_a_file_count_by_their_values(tmp_path):
+    values = np.arange(6, dtype=np.float32).reshape(3, 2)
+    there = np.memmap(tmp_path / "records", np.float32, "w+", shape=(3, 2))
+    there[:] = values
+    assert fingerprint(there) == fingerprint(values)
+    there[2, 1] = 7
+    assert fingerprint(there) != fingerprint(values)
+
+
 OWN_IMPORTS = {
     "of a module": ("import own_inner", "own_inner.SCALE"),
     "of a name": ("from own_inner import SCALE", "SCALE"),
@@ -241,7 +269,7 @@ def test_chunks_of_other_numerics_are_refused(tmp_path, monkeypatch):
     kept = Checkpoint(tmp_path, "mark", ("score",), made)
     kept.write({("in", 0, 0): {"score": 1.0}})
     monkeypatch.setitem(checkpoint._NUMERICS, "native", 7)
-    with pytest.raises(InputError, match=r"native, numerics 2; this call has .*, numerics 7"):
+    with pytest.raises(InputError, match=r"native, numerics 3; this call has .*, numerics 7"):
         Checkpoint(tmp_path, "mark", ("score",), made).read()
 
 

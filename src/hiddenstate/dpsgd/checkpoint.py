@@ -63,7 +63,7 @@ class _Digest:
     def of(self, value: Any) -> bytes:
         if value is None or isinstance(value, _PLAIN):
             kind = type(value)
-            if kind.__module__.partition(".")[0] in _LIBRARIES:
+            if _library(kind.__module__):
                 return _hash(kind.__name__, repr(value))
             # A user's subclass may have another text, and attributes.
             plain = next(base for base in _PLAIN if isinstance(value, base))
@@ -86,7 +86,7 @@ class _Digest:
         if isinstance(value, np.ndarray):
             array = np.ascontiguousarray(value)
             content = self.of(value.tolist()) if value.dtype.hasobject else array.tobytes()
-            own = type(value) is not np.ndarray
+            own = type(value) not in (np.ndarray, np.memmap)  # a file's name decides nothing
             kept = self.of(type(value)) + self._kept(value) if own else b""
             return _hash("array", array.dtype, array.shape, content, kept)
         if isinstance(value, types.CodeType):
@@ -158,7 +158,7 @@ class _Digest:
         kept = getattr(value, "__dict__", {})
         kept = {k: v for k, v in kept.items() if not _cached(type(value), k)}
         for base in type(value).__mro__:
-            if base.__module__.partition(".")[0] not in _LIBRARIES:
+            if not _library(base.__module__):
                 slots = (n for n, m in vars(base).items() if isinstance(m, _SLOTS[0]))
                 kept |= {f"{base.__name__}.{n}": v for n in slots if (v := _slot(base, n, value))}
         return self._of_names(kept)
@@ -171,7 +171,7 @@ class _Digest:
         try:
             made = value.__reduce_ex__(4)
         except Exception as error:  # whatever C code raises
-            if type(value).__module__.partition(".")[0] in _LIBRARIES:
+            if _library(type(value).__module__):
                 if callable(value) and hasattr(value, "__name__"):
                     return _hash(value.__name__)  # compiled code
                 if hasattr(value, "__dict__"):
@@ -200,7 +200,7 @@ class _Digest:
         cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
         # Not by __module__, which functools.wraps sets to that of what it wraps.
         package = str(function.__globals__.get("__name__")).partition(".")[0]
-        if package in _LIBRARIES:
+        if _library(package):
             name = _hash("function", function.__module__, function.__qualname__)
             # A library's decorator closes over the user's function.
             return _hash(name, *map(self.of, cells)) if cells else name
@@ -225,7 +225,7 @@ class _Digest:
             parts.append(self.of(type(kind)))
         for base in kind.__mro__:
             parts.append(_hash(base.__module__, base.__qualname__))
-            if base.__module__.partition(".")[0] in _LIBRARIES:
+            if _library(base.__module__):
                 continue
             for name, member in sorted(vars(base).items()):
                 if isinstance(member, property):
@@ -269,13 +269,12 @@ class _Digest:
         return () if found == new else (found,)
 
 
-_LIBRARIES = {
-    *("numpy", "scipy", "pandas"),
-    *("sklearn", "torch", "torchvision", "opacus", "lightning", "timm", "transformers"),
-    *sys.stdlib_module_names,
-}
-"""Packages whose classes and functions enter by name."""
+_LIBRARIES = {"numpy", "scipy", "pandas", "torch", "torchvision"}
+"""Packages whose classes and functions enter by name, wherever they lie."""
+_INSTALLED = {"sklearn", "opacus", "lightning", "timm", "transformers", *sys.stdlib_module_names}
+"""The same where they are installed: a user's own folder may be called ``code`` or ``timm``."""
 _STANDARD = sysconfig.get_path("stdlib")
+_SITES = {"site-packages", "dist-packages"}
 _PLAIN = (bool, int, float, complex, str, bytes)
 _OF_PYTHON = {"__doc__", "__module__", "__qualname__", "__slots__", "__annotations__"} | {
     "__slotnames__", "__firstlineno__", "__static_attributes__", "__match_args__", "__parameters__",
@@ -381,19 +380,36 @@ def _imports(
             yield module
 
 
+def _library(module: object) -> bool:
+    """True for modules of packages whose classes and functions enter by name."""
+    root = str(module).partition(".")[0]
+    if root not in _INSTALLED:
+        return root in _LIBRARIES
+    return _installed(root, sys.modules.get(root))
+
+
+@functools.cache
+def _installed(root: str, module: types.ModuleType | None) -> bool:
+    """True for what lies where Python or pip put it; module: what is imported by that name."""
+    path = _path(root)
+    return (
+        path in (None, "built-in", "frozen")
+        or str(path).startswith(_STANDARD)
+        or not _SITES.isdisjoint(Path(str(path)).parts)
+    )
+
+
 def _owned(module: str | None, package: str) -> bool:
     """True for modules of the package, and for user code that is not installed."""
     root = str(module).partition(".")[0]
     if root in (package, "__main__"):
         return True
-    if root in _LIBRARIES:
+    if _library(root):
         return False
     path = _path(root)
     if path is None:  # made by code, or not imported by its name
         return module is not None
-    if path.startswith(_STANDARD):
-        return False
-    return not {"site-packages", "dist-packages"} & set(Path(path).parts)
+    return not path.startswith(_STANDARD) and _SITES.isdisjoint(Path(path).parts)
 
 
 def _path(root: str) -> str | None:
@@ -429,7 +445,7 @@ def _codes(code: types.CodeType) -> list[types.CodeType]:
 
 
 _KEPT = "finished models of an audit"
-_NUMERICS = {"torch": 2, "explicit": 2, "loop": 2, "native": 2}
+_NUMERICS = {"torch": 2, "explicit": 2, "loop": 2, "native": 3}
 """By kernel (others: 1): raised when its code changes scores, so that older chunks are refused."""
 
 
