@@ -315,6 +315,27 @@ def test_chunks_side_by_side_fit_the_memory_and_score_like_models_alone(monkeypa
     assert again.equals(together)
 
 
+def test_starts_that_seed_torch_are_the_same_in_all_threads():
+    def initial(rng):
+        torch.manual_seed(int(rng.integers(2**31)))
+        return flat_parameters(nn.Sequential(nn.Flatten(), nn.Linear(64, 300), nn.Linear(300, 10)))
+
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 300), nn.Linear(300, 10))
+    audit, state = make(model=model, initial=initial), torch.get_rng_state()
+    one, four = (scores(audit, models=20, seed=1, workers=w, chunk=2) for w in (1, 4))
+    order = ["world", "run"]
+    assert one.sort_values(order).score.tolist() == four.sort_values(order).score.tolist()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_starts_that_follow_from_more_than_the_runs_name_are_refused():
+    own = np.random.default_rng(7)
+    for other in (own, np.random.default_rng()):
+        audit = make(initial=lambda rng, other=other: average_case(models.digits_cnn(), other))
+        with pytest.raises(InputError, match=r"^initial: gave a run two starts"):
+            scores(audit, models=1, seed=1)
+
+
 def test_a_group_that_does_not_fit_the_memory_is_split(monkeypatch):
     audit = make(noise_multiplier=0.0)
     groups = []

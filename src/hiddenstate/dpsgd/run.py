@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeAlias
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ from hiddenstate.dpsgd.known import (
     score_of,
 )
 from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.dpsgd.probe import CHANCE
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline.parts import Identity
 from hiddenstate.sampling import Poisson
@@ -82,6 +84,10 @@ class Observer(Protocol):
 
     def watch(self, known: Known, canary: FixedCanary) -> Watch:
         """Begins with a run, from what is known before it is trained and its canary."""
+
+
+_CHECKED = WeakSet["Ensemble"]()
+"""Ensembles whose starts are known to follow from a run's name."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,9 +236,7 @@ class Run:
     _watches: dict[str, Watch] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        given = self.ensemble.initial
-        initial = given(self.stream("initialisation")) if callable(given) else given
-        initial = tensor("initial", initial).detach()
+        initial = given = self._start()
         if initial.is_complex():
             raise InputError(f"initial: got {initial.dtype}; expected real numbers")
         initial = initial.to(self.gradients.dtype)
@@ -246,6 +250,12 @@ class Run:
             raise InputError(
                 f"initial: parameter {i} is {float(initial[i])}; expected finite numbers"
             )
+        if self.ensemble not in _CHECKED:
+            if not torch.equal(given, self._start()):
+                raise InputError(
+                    "initial: gave a run two starts; expected what draws from its argument alone"
+                )
+            _CHECKED.add(self.ensemble)
         self.initial = initial.to(self.gradients.device, copy=True)
         mechanism = self.ensemble.mechanism
         drawn = mechanism.sampling.batches(
@@ -353,6 +363,15 @@ class Run:
                     "expected a finite number"
                 )
         return found
+
+    def _start(self) -> Tensor:
+        """The initial parameters as they are given."""
+        given = self.ensemble.initial
+        if not callable(given):
+            return tensor("initial", given).detach()
+        # Torch has one generator, which a start may seed: other threads must not draw from it.
+        with CHANCE, torch.random.fork_rng(devices=[]):
+            return tensor("initial", given(self.stream("initialisation"))).detach()
 
     def iterates(self, *, stop: threading.Event | None = None) -> Iterator[Tensor]:
         """The iterates after each step; the tensor is updated in place from step to step.
