@@ -11,6 +11,7 @@ from hiddenstate.adversaries.canaries import blank
 from hiddenstate.dpsgd.clipping import ClippedSum
 from hiddenstate.dpsgd.ensemble import Ensemble, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
+from hiddenstate.errors import InputError
 from hiddenstate.sampling import FullBatch
 
 KINDS = (torch.backends.cuda.matmul, torch.backends.cudnn.conv, torch.backends.cudnn.rnn)
@@ -46,6 +47,26 @@ def before(request):
     yield [request.param] * 3
     for kind, precision in zip(KINDS, found, strict=True):
         kind.fp32_precision = precision
+
+
+@pytest.mark.parametrize("kernel", ["torch", "explicit", "auto"])
+def test_products_of_a_processor_are_of_float32_or_refused(kernel):
+    x, theta = np.ones((64, 40), np.float32), torch.linspace(-1, 1, 82)
+    x[:, ::3] += np.linspace(0, 1, 64, dtype=np.float32)[:, None]
+    given = nn.Linear(40, 2), x, np.arange(64) % 2
+    total = ClippedSum(*given, kernel=kernel)
+    expected = total(theta, np.arange(64), 0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for one in (total, ClippedSum(*given, kernel=kernel)):
+            torch.testing.assert_close(one(theta, np.arange(64), 0.1), expected, rtol=0, atol=0)
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with pytest.raises(InputError, match=r"^torch.backends.mkldnn: got products of bf16"):
+            total(theta, np.arange(64), 0.1)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    torch.testing.assert_close(total(theta, np.arange(64), 0.1), expected, rtol=0, atol=0)
 
 
 CALLS = {

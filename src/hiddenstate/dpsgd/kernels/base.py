@@ -22,6 +22,7 @@ from torch.func import functional_call
 from hiddenstate.dpsgd import memory
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.probe import Probe, on_trial
+from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -156,22 +157,34 @@ class Problem:
 
 @contextmanager
 def single_precision(device: torch.device) -> Iterator[None]:
-    """No product on an accelerator is of TF32 meanwhile, as torch's convolutions are by default.
+    """No product is of fewer bits meanwhile, as autocast's and an accelerator's of TF32 are.
 
-    A processor has none, and threads of it would change each other's settings.
+    Raises InputError for torch's settings of a processor, as threads share them.
     """
     cudnn: Any = torch.backends.cudnn
     kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
     if device.type == "cpu":
+        cpu: Any = torch.backends.mkldnn
+        for one in (cpu.matmul, cpu.conv, cpu.rnn):
+            if one.fp32_precision not in ("none", "ieee"):
+                raise InputError(
+                    f"torch.backends.mkldnn: got products of {one.fp32_precision}; expected "
+                    "torch.set_float32_matmul_precision('highest') on a processor"
+                )
         kinds = ()
-    before = [kind.fp32_precision for kind in kinds]
+    kind = device.type
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        with torch.autocast(kind, enabled=False), single_precision(device):
+            yield
+        return
+    before = [one.fp32_precision for one in kinds]
     try:
-        for kind in kinds:
-            kind.fp32_precision = "ieee"
+        for one in kinds:
+            one.fp32_precision = "ieee"
         yield
     finally:
-        for kind, precision in zip(kinds, before, strict=True):
-            kind.fp32_precision = precision
+        for one, precision in zip(kinds, before, strict=True):
+            one.fp32_precision = precision
 
 
 def in_single_precision(method: Callable[P, T]) -> Callable[P, T]:
