@@ -21,6 +21,7 @@ from hiddenstate.dpsgd.ensemble import Ensemble, Run, last_iterate, last_iterate
 from hiddenstate.dpsgd.kernels.base import Problem
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.dpsgd.strategies import arranged, free_memory
+from hiddenstate.errors import InputError
 from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 from hiddenstate.streams import stream
 
@@ -144,6 +145,24 @@ def test_models_side_by_side_get_what_each_gets_alone(name, block):
     alone = torch.stack([total(t, np.array(b), 0.5) for t, b in zip(thetas, batches, strict=True)])
     together = total.side_by_side(thetas, indices, weights, 0.5)
     torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "indices", "weights", "drawn"),
+    [
+        ("indices", torch.arange(6).view(1, 6), None, None),
+        ("indices", torch.arange(6).view(6, 1), None, None),
+        ("weights", torch.arange(6), torch.ones(3, 1), None),
+        ("weights", torch.arange(6), torch.ones(1, 6), None),
+        ("weights", torch.arange(6).expand(3, 6), torch.ones(6), None),
+        ("drawn", torch.arange(6), None, torch.zeros(3, 6, 1, 3, dtype=torch.long)),
+    ],
+)
+def test_indices_and_weights_are_of_each_model_or_refused(name, indices, weights, drawn):
+    """Torch would regroup or repeat them."""
+    total, thetas = network("blocks")
+    with pytest.raises(InputError, match=f"^{name}: got shape"):
+        total.side_by_side(thetas, indices, weights, 0.5, drawn)
 
 
 @pytest.mark.parametrize("name", ["frozen", "twice", "blocks"])

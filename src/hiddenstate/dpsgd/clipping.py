@@ -103,7 +103,7 @@ class ClippedSum:
         _refuse_mixing(model)
         refuse_hooks(model)
         where = usable(device)
-        with nothing_shared(held, loss):
+        with single_precision(where), nothing_shared(held, loss):
             given = Given(model, x, y, loss)
             records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
             probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
@@ -111,8 +111,8 @@ class ClippedSum:
         # Before losses of all records: torch ignores the label -100 and fails on other wrong ones.
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
-        given.refuse_unlike(records, labels)
         with single_precision(where):
+            given.refuse_unlike(records, labels)
             self.kernel = _kernel(kernel, problem, probe)
             if where.type not in ("cpu", "meta"):
                 refuse_on_device(self.kernel, probe)
@@ -188,6 +188,15 @@ class ClippedSum:
         """
         thetas = self.taken(thetas, clipping_norm, models=True)
         known = checked_indices(indices, self.records, most=2)
+        models, count = len(thetas), known.shape[-1]
+        views = self.augmentation.views if self.augmentation else 0
+        for name, given, expected in (
+            ("indices", known if known.ndim == 2 else None, (models, count)),
+            ("weights", weights, (models, count)),
+            ("drawn", drawn, (models, count, views, 3)),
+        ):
+            if given is not None and tuple(given.shape) != expected:
+                raise InputError(f"{name}: got shape {tuple(given.shape)}; expected {expected}")
         places = torch.from_numpy(known).to(self.device)
         return self.many.sums(thetas, self.many.blocks(places, weights, drawn), clipping_norm)
 
