@@ -148,9 +148,9 @@ def published(shift, sd=0.1, **options):
     return frame.assign(value=means + off)
 
 
-def norms(share):
-    row = {"part": "norms", "quantity": "share clipped", "every": 1, "models": 10, "value": share}
-    return pd.DataFrame([row])
+def norms(share, sd=0.3, runs=40):
+    row = {"part": "norms", "quantity": "share clipped", "every": 1, "models": runs}
+    return pd.DataFrame([row | {"value": value} for value in repeats(share, sd, runs)])
 
 
 def p_values(shift, models=300):

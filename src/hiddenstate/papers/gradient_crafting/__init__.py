@@ -71,7 +71,11 @@ FAMILY = Family(
             late("papers.gradient_crafting.training.simulated_ends"),
             cost=costs.ends_cost,
         ),
-        Bounds(cells.followed, late("papers.gradient_crafting.training.follow"), cost=takes(2.5)),
+        Bounds(
+            cells.followed,
+            late("papers.gradient_crafting.training.follow"),
+            cost=costs.followed_cost,
+        ),
         Bounds(cells.landscapes, simulations.landscape, cost=takes(2.6)),
         Bounds(cells.distances, simulations.distances, cost=takes(0.8)),
         Bounds(cells.ideal, simulations.ideal, cost=takes(1.3)),

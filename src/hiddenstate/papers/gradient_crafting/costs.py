@@ -3,6 +3,7 @@
 from hiddenstate.papers.gradient_crafting.adversaries import kind
 from hiddenstate.papers.gradient_crafting.cells import (
     ExpectedAudits,
+    Followed,
     HousingAudit,
     NetworkAudit,
     OneRunHousing,
@@ -24,6 +25,12 @@ def expected_cost(cell: Cell[ExpectedAudits]) -> float:
 
 _HOUSING_RECORD = 2.1e-8
 """Seconds of one core that a record of a step takes the housing network with 6 hidden units."""
+
+
+def followed_cost(cell: Cell[Followed]) -> float:
+    """Seconds of one core that following the canary's gradients takes."""
+    p = cell.parameters
+    return 1e-4 * p.runs * p.audit.every * p.audit.insertions
 
 
 def cost(audit: HousingAudit | NetworkAudit) -> float:

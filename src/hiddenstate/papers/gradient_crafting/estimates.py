@@ -198,11 +198,11 @@ def _norms(followed: Framed[cells.Followed]) -> Iterator[Row]:
                 "every": p.audit.every, "epsilon": p.audit.epsilon, "models": p.runs,
                 "clipping_norm": p.audit.clipping_norm,
             }  # fmt: skip
-        reached = float((table >= p.audit.clipping_norm).mean(axis=None))
-        yield {"part": "norms", "cell": cell.name, "quantity": "share clipped"} | {
-            "method": "share", "kind": "estimate", "value": reached, "every": p.audit.every,
-            "models": p.runs,
-        }  # fmt: skip
+        for run, reached in (table >= p.audit.clipping_norm).mean().items():
+            yield {"part": "norms", "cell": cell.name, "quantity": "share clipped"} | {
+                "method": "share", "kind": "estimate", "x": run, "value": reached,
+                "every": p.audit.every, "models": p.runs,
+            }  # fmt: skip
 
 
 _READINGS = {"epsilon_gdp": "Gaussian-DP reading", "epsilon_exact": "exact"}
