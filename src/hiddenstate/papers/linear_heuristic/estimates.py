@@ -150,7 +150,7 @@ def _trained(audit: TrainedAudit, runs: pd.DataFrame | None, bounds: pd.DataFram
     parts = [bounds[bounds["quantity"] == "epsilon"]]
     if runs is not None:
         accuracy = {"quantity": "accuracy", "method": "mean", "kind": "estimate"}
-        accuracy["value"] = runs["accuracy"].mean()
+        accuracy |= {"value": runs["accuracy"].mean(), "error": runs["accuracy"].sem()}
         parts += [
             _audit(runs, _matched(bounds, audit.delta)[audit.steps], "heuristic"),
             pd.DataFrame([accuracy]),
@@ -216,7 +216,7 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
     """Audits of trained models that the figures show, one row each, a column for each method.
 
     Beside the epsilons of the methods: attack, sampling_rate, noise_multiplier, steps, batch, the
-    range "least" to "most" of ideal audits, and accuracy.
+    range "least" to "most" of ideal audits, and accuracy with its standard error.
     """
     rows = select(estimates, figure=list(figures), **values)
     index = ["figure", "attack", "sampling_rate", "noise_multiplier", "steps", "batch"]
@@ -231,7 +231,8 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
             else [(method, "value")]
         )
     }
-    wide["accuracy"] = select(rows, quantity="accuracy")["value"]
+    accuracy = select(rows, quantity="accuracy")
+    wide |= {"accuracy": accuracy["value"], "accuracy error": accuracy["error"]}
     audits = select(rows, method="heuristic")[index]
     return audits.assign(**wide).reset_index(drop=True)
 
