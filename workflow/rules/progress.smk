@@ -264,9 +264,7 @@ def of_another():
             for name, job in jobs.items():
                 path = Path(f"{RESULTS}/{family}/{job.work.folder}/{name}.parquet")
                 here = str(path) in asked and path.exists()
-                if here and not scores.computed(
-                    path, job.identity, GRID.seed, job.files
-                ):
+                if here and not job.computed(path, GRID.seed):
                     yield path
 
 

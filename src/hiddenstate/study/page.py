@@ -286,7 +286,7 @@ def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> l
     for jobs in family.jobs(grid).values():
         for name, job in jobs.items():
             path = results / job.work.folder / f"{name}.parquet"
-            if not scores.computed(path, job.identity, seed, job.files):
+            if not job.computed(path, seed):
                 continue
             kept = cache.path(cached, job)
             restored = kept.is_file() and filecmp.cmp(path, kept, shallow=False)
