@@ -26,7 +26,7 @@ def compared(scale_file: Path, results: Path) -> pd.DataFrame:
             for cell, job in jobs.items():
                 path = results / name / job.work.folder / f"{cell}.parquet"
                 kept = Path("results/cached") / name / path.name
-                if kept.exists() or not scores.computed(path, job.identity, scale.seed):
+                if kept.exists() or not job.computed(path, scale.seed):
                     continue
                 took = float(scores.read(path)[1]["wall_seconds"])
                 work = type(job.cell.parameters).__name__

@@ -160,7 +160,17 @@ ON_THE_WAY = {
 def faults(place):
     """Name, file and change: more than a hundred, of every kind of file on the way."""
     rng = random.Random(48)
-    keys = ("cell", "seed", "commit", "date", "device", "packages", "wall_seconds", "digest")
+    keys = (
+        "cell",
+        "made_by",
+        "seed",
+        "commit",
+        "date",
+        "device",
+        "packages",
+        "wall_seconds",
+        "digest",
+    )
     for pattern in ON_THE_WAY["estimates"]:
         for path in sorted(place.glob(pattern)):
             yield "values", path, lambda path: values(path, rng)
@@ -169,6 +179,8 @@ def faults(place):
                 yield f"provenance: {key}", path, lambda path, key=key: provenance(path, key)
             other = place.parent / "seed" / path.relative_to(place)
             yield "of another seed", path, lambda path, other=other: shutil.copy(other, path)
+            for twin in [p for p in sorted(path.parent.glob("*.parquet")) if p != path][:1]:
+                yield "its neighbour", path, lambda path, twin=twin: shutil.copy(twin, path)
     for pattern in ON_THE_WAY["text"]:
         for path in sorted(place.glob(pattern)):
             for change in (cut, doubled, edited, edited, edited, truncated):

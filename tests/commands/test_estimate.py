@@ -63,6 +63,35 @@ def test_bounds_of_another_mechanism_are_refused_by_name(capsys, tmp_path, bound
     assert not (tmp_path / "e.csv").exists()
 
 
+def test_a_figure_s_bounds_in_the_place_of_another_s_are_refused_and_not_restored(capsys, tmp_path):
+    """Three figures of one set of parameters were drawn alike, with status 0."""
+    place = tmp_path / "bounds"
+    place.mkdir()
+    other = ("--cell", "figure1c", "--out", place / "figure1a.parquet")
+    smoke = ("linear_heuristic", "--config", SMOKE)
+    assert run(capsys, "bound", *smoke, *other)[0] == 0
+    restore = ("--cached", tmp_path, "--out", tmp_path / "restored")
+    assert run(capsys, "restore", *smoke, *restore)[0] == 0
+    assert not (tmp_path / "restored").exists()
+    shutil.copy(place / "figure1a.parquet", place / "figure1c.parquet")
+    assert run(capsys, "restore", *smoke, *restore)[0] == 0
+    assert [path.name for path in tmp_path.glob("restored/*/*")] == ["figure1c.parquet"]
+
+
+def test_bounds_in_the_place_of_a_simulation_are_refused(capsys, tmp_path):
+    """Both have the same parameters and code."""
+    shuffling = ("shuffling", "--config", SMOKE)
+    family, grid, _ = config.section(SMOKE, "shuffling")
+    name = next(iter(family.jobs(grid)["simulate"]))
+    path = tmp_path / f"scores/{name}.parquet"
+    assert run(capsys, "bound", *shuffling, "--cell", name, "--out", path)[0] == 0
+    status, _, err = run(
+        capsys, "estimate", *shuffling, "--results", tmp_path, "--out", tmp_path / "e.csv"
+    )
+    assert status == 2
+    assert f"{path}: computed for kind of work bound; expected simulate; remove the file" in err
+
+
 def test_bounds_with_a_flipped_byte_are_refused_by_name(capsys, tmp_path, bounds):
     path = bounds["q0.1_T100_sigma4"]
     good = path.read_bytes()

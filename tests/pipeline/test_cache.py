@@ -14,7 +14,8 @@ from hiddenstate.pipeline import cache, scores
 from hiddenstate.study import config
 
 ROOT = Path(__file__).parents[2]
-LAPTOP = config.read(ROOT / "workflow/config/scales/laptop.yaml")
+SCALES = ROOT / "workflow/config/scales"
+LAPTOP = config.read(SCALES / "laptop.yaml")
 FRAME = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": 0, "score": [1.0, 0.0]})
 
 
@@ -34,7 +35,7 @@ LONG = max(
 
 def written(folder, job, seed=1, **origin):
     file = cache.path(folder, job)
-    own = {"cell": job.identity, "seed": seed}
+    own = {"cell": job.identity, "seed": seed, "made_by": job.maker.written}
     if (code := cache.code_of(job)) is not None:
         own["code"] = code
     scores.write_table(file, FRAME, own | origin)
@@ -55,6 +56,58 @@ def test_a_file_serves_for_its_own_job_alone(tmp_path, job):
     file.write_bytes(file.read_bytes()[:500])
     with pytest.raises(InputError, match=f"{file}: not a readable Parquet file"):
         cache.serves(file, job, 1)
+
+
+FIGURE1A, FIGURE1C = (job("linear_heuristic", "bound", f"figure1{letter}") for letter in "ac")
+
+
+def test_a_file_of_another_cell_or_kind_with_the_same_parameters_is_not_served(tmp_path):
+    """Any of them was believed in the place of any other."""
+    twins = SIMULATED, job("shuffling", "bound", SIMULATED.cell.name)
+    for one, other in ((FIGURE1A, FIGURE1C), twins, twins[::-1]):
+        assert one.identity == other.identity
+        assert not one.maker.alone
+        own = cache.path(tmp_path, one)
+        cache.path(tmp_path, other).parent.mkdir(exist_ok=True)
+        written(tmp_path, other).replace(own)
+        assert not one.computed(own, 1)
+        assert not cache.fits(own, one, 1)
+        assert not cache.serves(own, one, 1)
+        # It is no other scale's, so that `keep` may put the right one in its place.
+        assert not cache.of_another(own, one, 1)
+        written(tmp_path, one)
+        assert cache.serves(own, one, 1)
+    kind = "computed for kind of work bound; expected simulate"
+    written(tmp_path, twins[1]).replace(own := cache.path(tmp_path, SIMULATED))
+    with pytest.raises(InputError, match=f"{own}: {kind}"):
+        SIMULATED.checked(own, 1)
+    name = LONG.cell.name
+    other = written(tmp_path, LONG, made_by={"kind of work": "train", "cell name": "other"})
+    with pytest.raises(InputError, match=f"computed for cell name other; expected {name}"):
+        cache.serves(other, LONG, 1)
+
+
+def test_a_file_that_names_no_cell_is_served_where_one_alone_can_be_meant(tmp_path):
+    for one in (SIMULATED, BOUND, FIGURE1A, SHORT, LONG, job("encoding_loss", "bound")):
+        file = cache.path(tmp_path, one)
+        scores.write_table(file, FRAME, {"cell": one.identity, "seed": 1})
+        assert cache.serves(file, one, 1) == one.maker.alone
+        assert one.maker.alone == (one not in (SIMULATED, BOUND, FIGURE1A))
+
+
+@pytest.mark.parametrize("path", sorted(SCALES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_training_shares_its_parameters(path):
+    """Or cached files from before they named their cells would be trained again."""
+    scale = config.read(path)
+    for name in config.families(scale):
+        every = papers.load(name).jobs(getattr(scale, name))
+        shared = [
+            cell
+            for kind in ("start", "train")
+            for cell, job in every[kind].items()
+            if not job.maker.alone
+        ]
+        assert not shared, name
 
 
 def test_other_code_is_served_for_long_trainings_alone(tmp_path):

@@ -348,7 +348,8 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     assert verdicts["agree"].all()
     assert set(verdicts["new"]) == {20}
     # A file of the other cell, with a valid digest and scores that nobody trained.
-    forged = origin | {"cell": job_of(filled, OTHER).identity}
+    other = job_of(filled, OTHER)
+    forged = origin | {"cell": other.identity, "made_by": other.maker.written}
     scores.write(cached(filled, OTHER), frame.assign(score=frame["score"] + 100), forged)
     status, output = snakemake(filled, "verify_cache", *every)
     assert status != 0

@@ -17,8 +17,8 @@ except ModuleNotFoundError:
 
 from hiddenstate import code, papers
 from hiddenstate.datasets import data
-from hiddenstate.pipeline import cache, costs, scores, sealed, usage, verification
-from hiddenstate.study import forecast, verdicts
+from hiddenstate.pipeline import cache, costs, scores, usage, verification
+from hiddenstate.study import forecast, outputs, verdicts
 from hiddenstate.study import config as scale_files
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline.family import Check, Figure, Table

@@ -79,8 +79,7 @@ COMPUTED = {
 LACKING = [
     name
     for name, job in JOBS["train"].items()
-    if name not in CACHED
-    and not scores.computed(result(job), job.identity, SEED, job.files)
+    if name not in CACHED and not job.computed(result(job), SEED)
 ]
 if LACKING and config["scores"] == "cached" and config["missing_scores"] == "error":
     raise WorkflowError(
@@ -178,7 +177,7 @@ def absent_data_of(kind, again=False):
 
     def absent(wildcards):
         job = JOBS[kind][wildcards.cell]
-        done = scores.computed(result(job), job.identity, SEED, job.files)
+        done = job.computed(result(job), SEED)
         return [] if done and not again else absent_data(job)
 
     return absent

@@ -264,9 +264,7 @@ def of_another():
             for name, job in jobs.items():
                 path = Path(f"{RESULTS}/{family}/{job.work.folder}/{name}.parquet")
                 here = str(path) in asked and path.exists()
-                if here and not scores.computed(
-                    path, job.identity, GRID.seed, job.files
-                ):
+                if here and not job.computed(path, GRID.seed):
                     yield path
 
 
@@ -292,10 +290,9 @@ def checked_at_the_end():
         )
     # Of what was there before, a file that was edited or cut is as new to Snakemake as it was.
     try:
-        for path in {Path(str(p)) for job in workflow.dag.jobs for p in job.output}:
-            if path.parent.name == "tables" or str(path).startswith(f"{FIGURES}/"):
-                if path.name != sealed.MANIFEST and path.exists():
-                    sealed.signed(path)
+        made = {Path(str(p)) for job in workflow.dag.jobs for p in job.output}
+        grids = scale_files.grid_names(SCALE_FILE)
+        outputs.check(made, grids, Path(FIGURES), Path(RESULTS))
     except InputError as error:
         stopped(str(error))
     if os.environ.get("HIDDENSTATE_STRICT", "0") in ("", "0"):

@@ -98,12 +98,12 @@ def verify(options: argparse.Namespace) -> None:
     --out FILE: path! | CSV file to write
     --json: flag | print JSON instead of a table
     """
-    from hiddenstate.pipeline import scores, verification
+    from hiddenstate.pipeline import verification
 
     # A purpose of its own draws new models, independent of the cached ones.
     vars(options).update(part=None, hours=None, parts=[], purpose="verification")
     job, seed = jobs.asked(options, "train")
-    cached = scores.check(options.cached, job.identity, seed, job.files)
+    cached, _ = job.checked(options.cached, seed)
     with jobs.workplace(options, job, seed) as workplace:
         found = verification.compare(cached, job.run(seed, workplace))
         found.insert(0, "cell", job.cell.name)
@@ -124,11 +124,11 @@ def recompute(options: argparse.Namespace) -> None:
     """
     import pandas as pd
 
-    from hiddenstate.pipeline import scores, verification
+    from hiddenstate.pipeline import verification
     from hiddenstate.pipeline.cells import Workplace
 
     job, seed = jobs.asked(options, options.kind)
-    cached = scores.check(options.cached, job.identity, seed, job.files)
+    cached, _ = job.checked(options.cached, seed)
     found = {"cell": job.cell.name} | verification.equal(cached, job.run(seed, Workplace()))
     table = pd.DataFrame([found])
     with files.atomic(options.out) as temporary:

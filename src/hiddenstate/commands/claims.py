@@ -74,6 +74,8 @@ def collect(options: argparse.Namespace) -> None:
     from hiddenstate.study import config, verdicts
 
     found = verdicts.read(*options.verdicts, grids=config.grid_names(options.config))
+    for path in options.verdicts:
+        verdicts.check_estimates(path, verdicts.read(path), path.with_name("estimates.csv"))
     if len(twice := found.loc[found["id"].duplicated(), "id"]):
         names = ", ".join(map(str, options.verdicts))
         raise InputError(f"{names}: {twice.iloc[0]}: two of the files have its verdict")

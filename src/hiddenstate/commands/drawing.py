@@ -19,7 +19,7 @@ def estimate(options: argparse.Namespace) -> None:
         left out
     --out FILE: path! | CSV file to write
     """
-    from hiddenstate.pipeline import estimates, scores, sealed
+    from hiddenstate.pipeline import estimates, sealed
     from hiddenstate.study import config
 
     family, grid, seed = jobs.section(options)
@@ -29,10 +29,10 @@ def estimate(options: argparse.Namespace) -> None:
         for name, job in family.jobs(grid)[kind].items():
             path = options.results / job.work.folder / f"{name}.parquet"
             skipped = kind == "train" and options.missing == "skip"
-            if skipped and not scores.computed(path, job.identity, seed, job.files):
+            if skipped and not job.computed(path, seed):
                 continue
             with jobs.removable(path):
-                frame, digest = scores.checked(path, job.identity, seed, job.files)
+                frame, digest = job.checked(path, seed)
             found[job.work.folder][name] = frame
             made_of[f"{job.work.folder}/{name}"] = digest
     frame = family.estimates(grid, found["scores"], found["bounds"])

@@ -52,6 +52,7 @@ def origin(job: "Job", seed: int, start: float, given: dict[str, str]) -> dict[s
 
     seconds = time.perf_counter() - start
     found = scores.provenance(job.identity, seed=seed, wall_seconds=seconds)
+    found["made_by"] = job.maker.written
     if (short := cache.code_of(job)) is not None:
         found["code"] = short
     if job.data:
@@ -110,7 +111,7 @@ def _discard(checkpoint: Path, places: Collection[str] = ()) -> None:
 
 def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace":
     """Place, data and start of a cell's training, as the options say."""
-    from hiddenstate.pipeline import parts, scores
+    from hiddenstate.pipeline import parts
     from hiddenstate.pipeline.cells import Workplace
 
     start = None
@@ -120,7 +121,7 @@ def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace"
                 f"--start: missing; expected the initial parameters {job.start.cell.name}"
             )
         with removable(options.start):
-            start = scores.check(options.start, job.start.identity, seed, job.start.files)
+            start, _ = job.start.checked(options.start, seed)
     known, limit = finished_elsewhere(options, job, seed), options.hours or math.inf
     return Workplace(
         start=start,
@@ -139,7 +140,7 @@ def finished_elsewhere(options: argparse.Namespace, job: "Job", seed: int) -> "p
     from hiddenstate.pipeline import parts
 
     files = parts.paths(job.cell.name, options.parts)
-    return parts.read(files, job.identity, seed, job.files, digest_of_start(options))
+    return parts.read(files, job, seed, digest_of_start(options))
 
 
 def digest_of_start(options: argparse.Namespace) -> str | None:

@@ -25,13 +25,11 @@ def start(options: argparse.Namespace) -> None:
         are there
     --out FILE: path! | Parquet file to write
     """
-    from hiddenstate.pipeline import scores
-
     job, seed = jobs.asked(options, "start")
     given = job.files
     kept = options.cached and options.cached / "starts" / f"{job.cell.name}.parquet"
     if kept and kept.exists():
-        scores.check(kept, job.identity, seed, given)
+        job.checked(kept, seed)
         with files.atomic(options.out) as temporary:
             shutil.copyfile(kept, temporary)
         return

@@ -34,7 +34,7 @@ def code_of(job: Job) -> str | None:
 
 def fits(file: Path, job: Job, seed: int) -> bool:
     """True if a file claims to be a job's result, by the code as it is; reads no values."""
-    if not scores.computed(file, job.identity, seed, job.files):
+    if not job.computed(file, seed):
         return False
     return _of_its_code(scores.claimed_origin(file), job)
 
@@ -68,7 +68,7 @@ def serves(file: Path, job: Job, seed: int) -> bool:
         return True
     if isinstance(job.work, Train) and _of_its_code(origin, job):
         # Called for the error that names what differs.
-        scores.check(file, job.identity, seed, job.files)
+        job.checked(file, seed)
     return False
 
 

@@ -9,11 +9,14 @@ themselves with the decorators below.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from hiddenstate.pipeline.evidence import Evidence, Item
+    from hiddenstate.pipeline.scores import Maker
 
 
 def takes(seconds: float) -> Callable[[Cell[Any]], float]:
@@ -120,10 +124,14 @@ Work = Simulate[Any] | Start[Any] | Train[Any]
 
 @dataclass(frozen=True)
 class Job:
-    """A cell and the work that makes it."""
+    """A cell and the work that makes it.
+
+    ``shared()`` are the identities, as ``key`` has them, of several jobs of its grid.
+    """
 
     work: Work
     cell: Cell[Any]
+    shared: Callable[[], Collection[str]] = field(default=frozenset, repr=False, compare=False)
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -135,6 +143,30 @@ class Job:
         if isinstance(self.work, Train) and self.work.start:
             identity["start_revision"] = self.work.start.revision
         return identity
+
+    @property
+    def key(self) -> str:
+        """Its identity as text."""
+        return json.dumps(self.identity, sort_keys=True)
+
+    @property
+    def maker(self) -> Maker:
+        """What a file of its result says that it was made by."""
+        from hiddenstate.pipeline.scores import Maker
+
+        return Maker(self.work.kind, self.cell.name, self.key not in self.shared())
+
+    def checked(self, path: Path, seed: int) -> tuple[pd.DataFrame, str]:
+        """Its result in a file, and the digest of that; InputError for that of anything else."""
+        from hiddenstate.pipeline import scores
+
+        return scores.checked(path, self.identity, seed, self.files, self.maker)
+
+    def computed(self, path: Path, seed: int) -> bool:
+        """True if a file is there and claims to be its result; reads no values."""
+        from hiddenstate.pipeline import scores
+
+        return scores.computed(path, self.identity, seed, self.files, self.maker)
 
     @property
     def cost(self) -> float:
@@ -160,7 +192,7 @@ class Job:
     def start(self) -> Job | None:
         if not isinstance(self.work, Train) or self.work.start is None:
             return None
-        return Job(self.work.start, self.work.start.of(self.cell))
+        return Job(self.work.start, self.work.start.of(self.cell), self.shared)
 
     def run(self, seed: int, workplace: Workplace) -> pd.DataFrame:
         if isinstance(self.work, Start | Train):
@@ -422,7 +454,13 @@ class Family:
         """Every job by kind and cell name; those of one folder have different names."""
         jobs: dict[str, dict[str, Job]] = {kind: {} for kind in KINDS}
         taken: set[tuple[str, str]] = set()
-        for job in self._listed(grid):
+
+        @cache
+        def shared() -> Collection[str]:
+            counts = Counter(job.key for cells in jobs.values() for job in cells.values())
+            return {key for key, count in counts.items() if count > 1}
+
+        for job in (replace(job, shared=shared) for job in self._listed(grid)):
             if (job.work.folder, job.cell.name) in taken:
                 raise InputError(
                     f"two cells are named {job.work.folder}/{job.cell.name}: expected values "

@@ -13,15 +13,16 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import scores
-from hiddenstate.pipeline.scores import Files
 from hiddenstate.streams import World, model_in_words
+
+if TYPE_CHECKING:
+    from hiddenstate.pipeline.family import Job
 
 Row = dict[str, float]
 """Score and measures of a run."""
@@ -148,22 +149,16 @@ def models(rows: pd.DataFrame) -> int:
     return len(rows[MODEL].drop_duplicates())
 
 
-def read(
-    files: Sequence[Path],
-    parameters: dict[str, Any],
-    seed: int,
-    given: Files = MappingProxyType({}),
-    start: str | None = None,
-) -> pd.DataFrame:
+def read(files: Sequence[Path], job: "Job", seed: int, start: str | None = None) -> pd.DataFrame:
     """Rows of part files, each model once.
 
-    Raises InputError for a file of other cell parameters, another seed, other data or other initial
+    Raises InputError for a file of another job, another seed, other data or other initial
     parameters, and where two files differ on a model.
     """
     # pd.concat refuses an empty list.
     frames = [pd.DataFrame(columns=COLUMNS)][: not files]
     for path in files:
-        frame = scores.check(path, parameters, seed, given)
+        frame, _ = job.checked(path, seed)
         if missing := [column for column in COLUMNS if column not in frame]:
             raise InputError(f"{path}: lacks the columns {missing}; expected a part file")
         found = scores.claimed_origin(path).get("start")
@@ -191,10 +186,10 @@ def _agreed(rows: pd.DataFrame) -> pd.DataFrame:
     return rows.drop_duplicates(value, ignore_index=True)[COLUMNS]
 
 
-def count(files: Sequence[Path], parameters: dict[str, Any], seed: int) -> int:
+def count(files: Sequence[Path], job: "Job", seed: int) -> int:
     """Number of models in part files; 0 where ``read`` refuses them."""
     try:
-        return models(read(files, parameters, seed))
+        return models(read(files, job, seed))
     except InputError:
         return 0
 

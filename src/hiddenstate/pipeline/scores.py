@@ -3,8 +3,8 @@
 A score file is Parquet with the columns ``world`` ("in": canary present, "out": absent),
 ``repeat`` (index of the independent repetition of the audit), ``run`` (index within world and
 repeat) and ``score`` (larger speaks for "in"), and whatever else the family records per run. Its
-provenance (cell parameters, seed, versions, commit, date, processor, device, wall seconds) is JSON
-in the file's own metadata.
+provenance (kind of work and cell, the cell's parameters, seed, versions, commit, date, processor,
+device, wall seconds) is JSON in the file's own metadata.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from importlib import resources
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -141,31 +141,59 @@ Files = Mapping[str, str]
 """Digests of data sets of the user's own, by their names; of those alone that are there."""
 
 
+class Maker(NamedTuple):
+    """Kind of work and name of the cell that make a file.
+
+    ``alone``: no other cell or kind of the family has its parameters and code.
+    """
+
+    kind: str
+    cell: str
+    alone: bool = True
+
+    @property
+    def written(self) -> dict[str, str]:
+        """The part of a file's provenance that names its maker."""
+        return {"kind of work": self.kind, "cell name": self.cell}
+
+
 def check(
-    path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
+    path: str | Path,
+    parameters: dict[str, Any],
+    seed: int,
+    files: Files = MappingProxyType({}),
+    maker: Maker | None = None,
 ) -> pd.DataFrame:
-    """Read scores, refused by name unless of these cell parameters, seed and data."""
-    return checked(path, parameters, seed, files)[0]
+    """Read scores, refused by name unless of these cell parameters, seed, data and maker."""
+    return checked(path, parameters, seed, files, maker)[0]
 
 
 def checked(
-    path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
+    path: str | Path,
+    parameters: dict[str, Any],
+    seed: int,
+    files: Files = MappingProxyType({}),
+    maker: Maker | None = None,
 ) -> tuple[pd.DataFrame, str]:
     """Scores as ``check`` reads them, and their digest."""
     frame, origin = read(path)
-    for what, found, expected in _differences(origin, parameters, seed, files):
+    for what, found, expected in _differences(origin, parameters, seed, files, maker):
         raise InputError(f"{path}: computed for {what} {found}; expected {expected}")
     return frame, origin["digest"]
 
 
 def computed(
-    path: str | Path, parameters: dict[str, Any], seed: int, files: Files = MappingProxyType({})
+    path: str | Path,
+    parameters: dict[str, Any],
+    seed: int,
+    files: Files = MappingProxyType({}),
+    maker: Maker | None = None,
 ) -> bool:
-    """True if a file is there and claims these parameters, seed and data; reads no scores."""
+    """True if a file is there and claims all that ``check`` compares; reads no scores."""
     if not Path(path).is_file():
         return False
     try:
-        return not any(_differences(claimed_origin(path), parameters, seed, files))
+        return not any(_differences(claimed_origin(path), parameters, seed, files, maker))
     except InputError:
         return False
 
@@ -233,7 +261,7 @@ def _unsealed() -> frozenset[str]:
 
 
 def _differences(
-    origin: dict, parameters: dict, seed: int, files: Files
+    origin: dict, parameters: dict, seed: int, files: Files, maker: Maker | None
 ) -> Iterator[tuple[str, Any, Any]]:
     """Key, value found and value expected, wherever a file's origin is another than expected."""
     found = {"seed": origin.get("seed"), **_flat(origin.get("cell", {}))}
@@ -242,6 +270,10 @@ def _differences(
     for name in origin.get("files", {}).keys() & files.keys():
         found[f"files of {name}"] = origin["files"][name]
         expected[f"files of {name}"] = files[name]
+    # A file from before files named their maker is served where one maker alone can be meant.
+    if maker and ("made_by" in origin or not maker.alone):
+        found |= origin.get("made_by", {})
+        expected |= maker.written
     for key in found | expected:
         one, other = found.get(key, "(absent)"), expected.get(key, "(absent)")
         if one != other:

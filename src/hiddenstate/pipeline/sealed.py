@@ -6,6 +6,7 @@ Readers refuse a file whose digest is not that of its other columns: one that wa
 import hashlib
 import json
 from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +23,25 @@ def of(values: Any) -> str:
     return _short(json.dumps(values, sort_keys=True))
 
 
-def write(path: Path, frame: pd.DataFrame, made_of: str) -> None:
-    """Write a table as CSV with the digest of what it was made of, and its own."""
+def write(path: Path, frame: pd.DataFrame, made_of: str) -> str:
+    """Write a table as CSV with the digest of what it was made of, and its own; return that."""
     frame = frame.assign(**{MADE_OF: made_of})
     own = _short(frame.to_csv(index=False))
     with atomic(path) as temporary:
         # Without rows there is no field to hold the digest, so the column's head holds it.
         last = DIGEST if len(frame) else f"{EMPTY} {own}"
         frame.assign(**{last: own}).to_csv(temporary, index=False)
+    return own
+
+
+def digest_of(path: Path) -> str:
+    """Digest that a file of ``write`` carries; InputError where it was cut or edited."""
+    content = text(path, "a CSV file that carries its digest")
+    try:
+        frame = pd.read_csv(StringIO(content), dtype=str, keep_default_na=False)
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
+        raise InputError(f"{path}: not a readable CSV file ({error})") from error
+    return str(check(path, content, frame).attrs[DIGEST])
 
 
 def check(path: str | Path, content: str, frame: pd.DataFrame) -> pd.DataFrame:
@@ -62,6 +74,28 @@ def check(path: str | Path, content: str, frame: pd.DataFrame) -> pd.DataFrame:
 def _short(content: str) -> str:
     # A letter first: all digits would be read as a number.
     return f"d{hashlib.sha256(content.encode()).hexdigest()[:20]}"
+
+
+def write_page(path: Path, content: str, made_of: str) -> None:
+    """Write HTML or Markdown, with a comment of what it was made of and its own digest."""
+    with atomic(path) as temporary:
+        temporary.write_text(_sealed_page(content, made_of), encoding="utf-8")
+
+
+def check_page(path: Path, made_of: str) -> None:
+    """InputError for a page that is not as it was written, or made of something else."""
+    again = "remove it and run again"
+    content = text(path, "a page of verdicts")
+    own, _, comment = content.rpartition("<!-- ")
+    found = comment.partition(" ")[0]
+    if content != _sealed_page(own, found):
+        raise InputError(f"{path}: is not the file that was written; {again}")
+    if found != made_of:
+        raise InputError(f"{path}: was made of other verdicts than those beside it; {again}")
+
+
+def _sealed_page(content: str, made_of: str) -> str:
+    return f"{content}<!-- {made_of} {of([content, made_of])} -->\n"
 
 
 MANIFEST = "digests.json"

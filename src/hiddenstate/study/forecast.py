@@ -73,8 +73,7 @@ def table(
                     size += 2 * models * repeats * _ROW
                 disk += size
                 if all(
-                    scores.computed(path, job.identity, scale.seed, job.files)
-                    for path, job in zip(paths, jobs, strict=True)
+                    job.computed(path, scale.seed) for path, job in zip(paths, jobs, strict=True)
                 ):
                     row["done"] += 1
                 elif (kind == "start" and cell not in wanted) or (kind == "train" and not trains):
@@ -112,9 +111,7 @@ def restored(jobs: Mapping[str, Job], results: Path, cached: Path | None, seed: 
         name
         for name, job in jobs.items()
         if job.work.kind in cache.SERVED
-        and not scores.computed(
-            results / job.work.folder / f"{name}.parquet", job.identity, seed, job.files
-        )
+        and not job.computed(results / job.work.folder / f"{name}.parquet", seed)
         and cache.fits(cache.path(cached, job), job, seed)
     }
 
@@ -158,7 +155,7 @@ def folders(results: Path, cached: Path | None, family: str) -> list[Path]:
 def elsewhere(job: Job, seed: int, where: Sequence[Path]) -> tuple[int, int]:
     """How many models of a job part files have, and how many it trains."""
     files = parts_files.paths(job.cell.name, where)
-    return parts_files.count(files, job.identity, seed) if files else 0, job.trainings
+    return parts_files.count(files, job, seed) if files else 0, job.trainings
 
 
 def partial(scale_file: Path, results: Path, cached: Path | None) -> dict[str, tuple[int, int]]:

@@ -21,7 +21,7 @@ import pandas as pd
 import hiddenstate
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-from hiddenstate.files import atomic, require
+from hiddenstate.files import require
 from hiddenstate.pipeline import cache, estimates, scores, sealed
 from hiddenstate.pipeline.family import Family, Figure, Job, Shown, Table
 from hiddenstate.study import config, verdicts
@@ -169,8 +169,7 @@ def write(out: Path, scale_file: Path, judged: Path, places: Places) -> None:
         digests=digests,
         readable=_readable,
     )
-    with atomic(out) as temporary:
-        temporary.write_text(f"{page}<!-- {sealed.of(page)} -->\n", encoding="utf-8")
+    sealed.write_page(out, page, sealed.digest_of(judged))
 
 
 def _chain(
@@ -187,12 +186,8 @@ def _chain(
     of = {key: value for key, value in of.items() if not key.startswith("starts/")}
     if attrs[sealed.MADE_OF] != sealed.of(of):
         raise InputError(f"{path}: was made of other scores or bounds than those beside it")
-    own = str(attrs[sealed.DIGEST])
-    mine = verdicts.of_family(rows, name)
-    for claim, digest in zip(mine["id"], mine["estimates"], strict=True):
-        if digest != own:
-            raise InputError(f"{judged}: {claim}: was judged on other estimates than {path}")
-    return own
+    verdicts.check_estimates(judged, verdicts.of_family(rows, name), path)
+    return str(attrs[sealed.DIGEST])
 
 
 def _overview(rows: pd.DataFrame, ledger: str) -> dict[str, Any]:
@@ -286,7 +281,7 @@ def made(family: Family, grid: Any, seed: int, results: Path, cached: Path) -> l
     for jobs in family.jobs(grid).values():
         for name, job in jobs.items():
             path = results / job.work.folder / f"{name}.parquet"
-            if not scores.computed(path, job.identity, seed, job.files):
+            if not job.computed(path, seed):
                 continue
             kept = cache.path(cached, job)
             restored = kept.is_file() and filecmp.cmp(path, kept, shallow=False)

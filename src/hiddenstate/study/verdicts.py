@@ -14,7 +14,7 @@ import pandas as pd
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-from hiddenstate.files import atomic, text
+from hiddenstate.files import text
 from hiddenstate.pipeline import sealed
 from hiddenstate.pipeline.evidence import GUARD
 from hiddenstate.study.claims import COLUMNS, LEDGERS, Verdict
@@ -64,12 +64,11 @@ _PLURALS = {
 def write(folder: Path, verdicts: pd.DataFrame, scale: str, expected: Path | None = None) -> None:
     """Write verdicts as ``claims.csv`` and ``claims.md``, which says if they are as expected."""
     made_of = sealed.of(sorted(set(verdicts["estimates"].astype(str))))
-    sealed.write(folder / "claims.csv", verdicts, made_of)
+    own = sealed.write(folder / "claims.csv", verdicts, made_of)
     head = [f"# Verdicts at scale `{scale}`", judged(verdicts)]
     if expected:
         head.append(compared(verdicts, expected))
-    with atomic(folder / "claims.md") as temporary:
-        temporary.write_text(_page(head, verdicts), encoding="utf-8")
+    sealed.write_page(folder / "claims.md", _page(head, verdicts), own)
 
 
 def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
@@ -102,6 +101,17 @@ def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
         names = ", ".join(map(str, paths))
         raise InputError(f"{names}: no verdicts of {', '.join(lacking)}; expected every family's")
     return every
+
+
+def check_estimates(path: Path, verdicts: pd.DataFrame, estimates: Path) -> None:
+    """InputError for a verdict of a file that was judged on other estimates, if any are there."""
+    own = sealed.digest_of(estimates) if estimates.exists() else None
+    for claim, digest in zip(verdicts["id"], verdicts["estimates"], strict=True):
+        if own is not None and digest != own:
+            raise InputError(
+                f"{path}: {claim}: was judged on other estimates than {estimates}; remove the file "
+                "and run again"
+            )
 
 
 def _table(path: Path, content: str) -> pd.DataFrame:

@@ -103,7 +103,7 @@ def _described(path: Path) -> list[Row]:
 def _mu_bound(path: Path, adversary: str) -> float:
     """Lower bound on mu as the audit's own family states it."""
     job = _job(path)
-    frame = scores.check(path, job.identity, scores.claimed_origin(path)["seed"])
+    frame, _ = job.checked(path, scores.claimed_origin(path)["seed"])
     frame = select(frame, adversary=adversary) if adversary else frame
     ordered = frame.sort_values("run")
     inside, outside = worlds(ordered)
