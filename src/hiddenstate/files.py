@@ -1,5 +1,6 @@
 """Whole files or none: everything is written under a temporary name and then renamed."""
 
+import csv
 import errno
 import fcntl
 import hashlib
@@ -10,12 +11,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
 
@@ -128,6 +131,32 @@ def text(path: str | Path, what: str) -> str:
         return require(path, what).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path}: cannot be read: {error}") from error
+
+
+def table(path: str | Path, what: str) -> "pd.DataFrame":
+    """The rows of a CSV file with a header, at least one.
+
+    A row with more or fewer fields than the header is refused: pandas would shift its columns.
+    """
+    import pandas as pd
+
+    # Spreadsheets may write a byte order mark before the header.
+    content = text(path, what).removeprefix("\ufeff")
+    lines = csv.reader(StringIO(content, newline=""))
+    try:
+        header = next(filter(None, lines), [])
+        for row in filter(None, lines):
+            if len(row) != len(header):
+                raise InputError(
+                    f"{path}: line {lines.line_num}: fields: got {len(row)}; "
+                    f"expected {len(header)}, as in the header"
+                )
+        found = pd.read_csv(StringIO(content), index_col=False)
+    except (csv.Error, pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+        raise InputError(f"{path}: not a readable CSV file ({error}); expected {what}") from error
+    if found.empty:
+        raise InputError(f"{path}: has no rows; expected {what}")
+    return found
 
 
 def arrays(path: Path, expected: str) -> "dict[str, NDArray[Any]]":

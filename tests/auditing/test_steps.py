@@ -113,7 +113,10 @@ def test_the_command(tmp_path, capsys):
         ("made,right\n3,4\n", "a.csv: right: step 1 has 4 of 3"),
         ("made,right\nx,4\n", "a.csv: made: expected a whole number"),
         ("made,right,seed\n3,3,1\n", "columns: got made, right, seed; expected made, right"),
-        ("", "a.csv"),
+        ("made,right\n", "a.csv: has no rows"),
+        ("made,right\n" + "200,100,99\n" * 20, "a.csv: line 2: fields: got 3; expected 2, as in"),
+        ("made,right\n3,3\n\n3\n", "a.csv: line 4: fields: got 1; expected 2, as in the header"),
+        ("", "a.csv: not a readable CSV file"),
     ):
         path.write_text(text)
         assert cli.main(command) == 2

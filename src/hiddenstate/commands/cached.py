@@ -152,9 +152,12 @@ def verified(options: argparse.Namespace) -> None:
         )
     frames, verify = [], "`hiddenstate job verify`"
     for path in options.files:
-        frames.append(pd.read_csv(files.require(path, f"a file written by {verify}")))
+        frames.append(files.table(path, f"a file written by {verify}"))
         if not {"cell", "agree"} <= set(frames[-1]):
             raise InputError(f"{path}: lacks the columns cell and agree of {verify}")
+        if frames[-1]["agree"].dtype != bool:
+            got = ", ".join(map(str, frames[-1]["agree"].unique()[:3]))
+            raise InputError(f"{path}: agree: got {got}; expected True or False in each row")
     found = pd.concat(frames, ignore_index=True)
     with files.atomic(options.out) as temporary:
         found.to_csv(temporary, index=False)
