@@ -64,7 +64,7 @@ def _temporary(path: Path) -> Path:
     return Path(name)
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
+def _unwritable(path: Path | str, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be written: {os.strerror(error.errno or 0)}")
 
 
@@ -74,18 +74,21 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
 
     otherwise: what it means that there is one. part: of the work in the directory; processes of
     several parts may be in it together, one of each, and none of the whole. Where the file system
-    has no locks, none is held.
+    has no locks, none is held. The directory goes once it is empty, unless it was empty before.
     """
     path = directory / f".lock{part}"
     refused = InputError(f"{directory}: {otherwise}; wait until it has ended, or end it")
+    made = False
     while True:
-        directory.mkdir(parents=True, exist_ok=True)
         try:
+            # Of a killed process something is left in it; an empty one is the user's.
+            made |= not directory.is_dir() or any(directory.iterdir())
+            directory.mkdir(parents=True, exist_ok=True)
             opened = path.open("a", encoding="utf-8")
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not path.is_symlink():
                 continue  # whoever was in it before has just removed it
-            raise _unwritable(path, error) from error
+            raise _unwritable(error.filename, error) from error
         with opened:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,8 +111,9 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
                 yield
             finally:
                 path.unlink(missing_ok=True)
-                with suppress(OSError):  # finished models are in it
-                    directory.rmdir()
+                if made:
+                    with suppress(OSError):  # finished models are in it
+                        directory.rmdir()
             return
 
 
