@@ -560,6 +560,32 @@ def test_the_command_refuses_what_is_no_claim(script, capsys, arguments, expecte
     assert status == 2 and expected in err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--workers", "0"], "workers: got 0; expected a whole number, at least 1"),
+        (["--workers", "-1"], "workers: got -1"),
+        (["--retries", "-1"], "retries: got -1; expected a whole number, at least 0"),
+        (["--timeout", "nan"], "timeout: got nan; expected seconds above 0"),
+        (["--timeout", "inf"], "timeout: got inf"),
+        (["--timeout", "0"], "timeout: got 0.0"),
+        (["--timeout", "-5"], "timeout: got -5.0"),
+        (["--check", "--models", "-5"], "--models: got -5"),
+        (["--check", "--sigma", "nan"], "noise multiplier: got nan; expected a number above 0"),
+        (["--check", "--steps", "0"], "steps: got 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_before_a_model_is_trained(
+    tmp_path, capsys, arguments, expected
+):
+    script, out = tmp_path / "training.py", tmp_path / "a"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef train(world, seed): return 1.5\n")
+    asked = ["--models", 9, "--claim-mu", 1] if arguments[0] != "--check" else []
+    status, _, err = run(capsys, "audit-training", script, "--out", out, *asked, *arguments)
+    assert status == 2 and expected in err
+    assert [path.name for path in tmp_path.iterdir()] == ["training.py"]
+
+
 def test_threads_are_only_chosen_where_the_user_did_not(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     with workers._environment({"PYTHONHASHSEED": "1"}):

@@ -36,8 +36,8 @@ from hiddenstate.campaign.trainings import (
     Training,
     TrainingFunction,
 )
-from hiddenstate.campaign.workers import Crew, Result, Task
-from hiddenstate.errors import InputError, expect
+from hiddenstate.campaign.workers import Crew, Result, Task, check_limits
+from hiddenstate.errors import InputError
 from hiddenstate.files import alone, atomic
 from hiddenstate.pipeline import scores
 from hiddenstate.streams import key
@@ -86,9 +86,7 @@ def run(
     judged as one audit, each at its share of the level. What the training prints goes to
     ``log.txt`` in ``out``.
     """
-    expect(not isinstance(workers, bool) and workers >= 1, "workers", workers, "at least 1")
-    expect(retries >= 0, "retries", retries, "at least 0")
-    expect(timeout is None or timeout > 0, "timeout", timeout, "seconds above 0")
+    check_limits(workers, retries, timeout)
     looks = _looks(test)
     loadable = training if isinstance(training, Training) else Function(training)
     tasks = _tasks(seed, looks[-1])
