@@ -116,8 +116,10 @@ def test_the_command(tmp_path, capsys):
         ("made,right\n", "a.csv: has no rows"),
         ("made,right\n" + "200,100,99\n" * 20, "a.csv: line 2: fields: got 3; expected 2, as in"),
         ("made,right\n3,3\n\n3\n", "a.csv: line 4: fields: got 1; expected 2, as in the header"),
+        ("made,right\n0,0\n", "b.csv: made: got 0 in each row; expected guesses"),
         ("", "a.csv: not a readable CSV file"),
     ):
         path.write_text(text)
+        other.write_text("made,right\n0,0\n")
         assert cli.main(command) == 2
         assert expected in capsys.readouterr().err

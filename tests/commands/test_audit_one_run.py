@@ -61,6 +61,10 @@ def test_the_command_says_what_the_library_says(audit, capsys):
         (["--guesses", "50", "--whole-gaussian"], "--whole-gaussian: needs --planned-mu"),
         (["--guesses", "50", "--claim", "3"], "--claim needs --delta"),
         (["--guesses", "50", "--confidence", "95"], "confidence: got 95"),
+        (
+            ["--beyond", "-99", "99", "--delta", "1e-5", "--claim", "3"],
+            "--beyond: no score is -99 or less, or 99 or more",
+        ),
     ],
 )
 def test_unusable_options_end_in_one_line(audit, capsys, options, expected):

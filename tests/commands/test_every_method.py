@@ -114,6 +114,24 @@ def test_looks_that_were_planned(runs, tmp_path, capsys):
     assert "a look needs a claim" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("looks", "status", "told"),
+    [
+        ((8, 16), 4, "continue at look 1, after 8 scores with"),
+        ((8, 15), 0, "consistent at look 2, after 15 scores with"),
+        ((16,), 2, "got 15 scores 'out'; expected 16 at least, as many as the first of --looks"),
+    ],
+)
+def test_a_claim_is_consistent_after_the_last_look_alone(tmp_path, capsys, looks, status, told):
+    path, score = tmp_path / "scores.csv", stream(0, "alike").normal(size=32)
+    world = ["in"] * 17 + ["out"] * 15
+    pd.DataFrame({"world": world, "score": score}).to_csv(path, index=False)
+    command = ["audit", str(path), "--delta", "0", "--claim", "1", "--looks", *map(str, looks)]
+    assert cli.main(command) == status
+    output = capsys.readouterr()
+    assert told in output.out + output.err
+
+
 @pytest.mark.whole
 def test_a_null_law_that_is_known(runs, tmp_path, capsys):
     path, into, _ = runs

@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from hiddenstate.auditing.summaries import Interval
 
 
+CONTINUE = 4
+"""Exit status of an audit that is neither refuted nor at its last look."""
+
+
 def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from your own scores, or test a claim.
 
     Exit status: 0 if no claim is given or the scores are consistent with it, 1 if they refute it, 2
-    for bad input, such as scores that point the other way, 3 for any other failure.
+    for bad input, such as scores that point the other way, 3 for any other failure, 4 if --looks
+    has a look that takes more scores, and none so far refutes the claim.
 
     scores FILE: path | CSV or Parquet with the columns world ('in' or 'out') and score (larger:
         more 'in')
@@ -107,6 +112,8 @@ def run(options: argparse.Namespace) -> int:
         with plotting.style():
             drawn = report.draw(into, out, delta, confidence, **how)
             plotting.save(drawn, options.figure, options.scores.name)
+    if looked and looked.decision == "continue":
+        return CONTINUE
     refuted = judged.refuted if judged else looked is not None and looked.decision == "refuted"
     return status(refuted, backwards)
 
@@ -141,6 +148,12 @@ def _looked(
         claim.hypotheses, claim.value, options.looks, options.confidence,
         **({} if options.area is None else {"area": options.area}),
     )  # fmt: skip
+    for name, world in (("in", into), ("out", out)):
+        if len(world) < options.looks[0]:
+            raise InputError(
+                f"{options.scores}: got {counted(len(world), 'score')} {name!r}; expected "
+                f"{options.looks[0]} at least, as many as the first of --looks takes"
+            )
     return test.judge(into, out, coins=coins)
 
 

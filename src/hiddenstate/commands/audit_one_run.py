@@ -77,6 +77,11 @@ def run(options: argparse.Namespace) -> int:
     coins = seed(options.coins)
     if options.beyond:
         guesses = guess_beyond(scores, included, *options.beyond)
+        if claim and not guesses.made:
+            raise InputError(
+                f"--beyond: no score is {options.beyond[0]:g} or less, or {options.beyond[1]:g} or "
+                "more; expected a score to guess by, to test the claim"
+            )
     else:
         made = options.guesses
         if made is None:

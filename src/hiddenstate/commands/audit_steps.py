@@ -35,6 +35,9 @@ def run(options: argparse.Namespace) -> int:
 
     every = pd.concat([_read(path) for path in options.guesses])
     audit = StepAudit(every["made"].to_numpy(), every["right"].to_numpy(), options.confidence)
+    if options.noise_multiplier is not None and not every["made"].any():
+        names = ", ".join(map(str, options.guesses))
+        raise InputError(f"{names}: made: got 0 in each row; expected guesses, to test the claim")
     bound = audit.bound if math.isfinite(audit.bound) else None
     claim, level = options.noise_multiplier, 1 - options.confidence
     told: dict[str, Any] = {"steps": len(every)} | every.sum().to_dict()
