@@ -175,6 +175,22 @@ def arrays(path: Path, expected: str) -> "dict[str, NDArray[Any]]":
         raise InputError(f"{path}: {error}; expected {expected}") from error
 
 
+def array(path: str | Path, expected: str) -> "NDArray[Any]":
+    """Real numbers of a .npy file; InputError for one that is damaged or of another kind."""
+    import numpy as np
+
+    path = require(path, expected)
+    try:
+        with path.open("rb") as opened:
+            found = np.load(opened, allow_pickle=False)
+    except Exception as error:  # whatever the readers of arrays raise
+        raise InputError(f"{path}: {error}; expected {expected}") from error
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+        got = f"type {found.dtype}" if isinstance(found, np.ndarray) else "several arrays"
+        raise InputError(f"{path}: got {got}; expected {expected}")
+    return found
+
+
 def require(path: str | Path, what: str) -> Path:
     """Return ``path`` if it is a file, else raise an error that says what was looked for."""
     path = Path(path)

@@ -62,6 +62,12 @@ def run(options: argparse.Namespace) -> int:
     check_pictures(options.figure)
     claim = claim_options.stated(options)
     into, out = report.read(options.scores, ignore=options.ignore)
+    for name, there in (("in", into), ("out", out))[: 1 if options.null_law else 2]:
+        if len(there) < 2:
+            raise InputError(
+                f"{options.scores}: got {counted(len(there), 'score')} {name!r}; "
+                "expected 2 at least"
+            )
     if options.negate:
         into, out = -into, -out
     if options.null_law:
