@@ -28,7 +28,7 @@ from hiddenstate.campaign import campaign, trainings, workers
 from hiddenstate.campaign.campaign import CommandLine, Script
 from hiddenstate.errors import InputError
 from hiddenstate.files import alone
-from hiddenstate.pipeline import scores
+from hiddenstate.pipeline import scores, sealed
 
 PYTHON = shlex.quote(sys.executable)
 """In a command line; its path may have a space in it."""
@@ -301,13 +301,32 @@ def test_a_run_that_is_not_of_the_campaign_is_refused(script, tmp_path):
     audit(script, tmp_path / "a", looks=(3,))
     run = tmp_path / "a" / "runs" / "in-000001.json"
     entry = json.loads(run.read_text())
+    del entry["digest"]
     for wrong in ({"seed": 7}, {"run": 99}, {"score": None}, {"world": "off"}):
-        run.write_text(json.dumps(entry | wrong))
+        changed = entry | wrong
+        run.write_text(json.dumps(changed | {"digest": sealed.of(changed)}))
         with pytest.raises(InputError, match=r"in-000001\.json: got world, run, seed and score"):
             audit(script, tmp_path / "a", looks=(3,))
     run.write_text("{}")
-    with pytest.raises(InputError, match="which is no run of this campaign"):
+    with pytest.raises(InputError, match=r"in-000001\.json: has no digest of its values"):
         audit(script, tmp_path / "a", looks=(3,))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "advice"),
+    [("runs/in-000001.json", "score", "remove it"), ("campaign.json", "coins", "use --out")],
+)
+def test_a_file_of_the_campaign_that_was_edited_is_refused(script, tmp_path, name, key, advice):
+    before = audit(script, tmp_path / "a", looks=(3,))
+    path = tmp_path / "a" / name
+    written = path.read_text()
+    value = json.loads(written)[key]
+    for change in ({key: value + 1e-9}, {"digest": None}):
+        path.write_text(json.dumps(json.loads(written) | change))
+        with pytest.raises(InputError, match=rf"{name}: has no digest of.*; {advice}"):
+            audit(script, tmp_path / "a", looks=(3,))
+    path.write_text(written)
+    assert digest(audit(script, tmp_path / "a", looks=(3,))) == digest(before)
 
 
 def test_a_directory_is_of_one_campaign_at_a_time(script, tmp_path):
