@@ -93,6 +93,12 @@ def test_what_are_no_guesses_is_refused(made, right, expected):
         StepAudit(made, right)
 
 
+@pytest.mark.parametrize("noise", [0.0, -1.0, np.inf, np.nan])
+def test_a_noise_that_is_no_number_above_0_is_refused(noise):
+    with pytest.raises(InputError, match=r"noise_multiplier: got .*; expected a number above 0"):
+        StepAudit([20], [15]).p_values(noise)
+
+
 def test_the_command(tmp_path, capsys):
     path, other = tmp_path / "a.csv", tmp_path / "b.csv"
     for file in (path, other):

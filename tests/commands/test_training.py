@@ -37,6 +37,9 @@ def test_time_that_an_interrupted_run_took_counts(capsys, tiny, monkeypatch):
         ("train", CELL, (), f"--start: missing; expected the initial parameters {START}"),
         ("train", CELL, ("--start", "s.parquet"), "s.parquet: no such file"),
         ("verify", CELL, ("--cached", "c.parquet"), "c.parquet: no such file"),
+        ("verify", CELL, ("--cached", "c.parquet", "--models", "0"), "models: got 0; expected an"),
+        ("train", CELL, ("--memory", "-1"), "--memory: got -1; expected MiB, 0 or more"),
+        ("train", CELL, ("--workers", "0", "--checkpoint", "kept"), "workers: got 0; expected an"),
     ],
 )
 def test_bad_input_of_training_commands_is_named(capsys, tiny, command, cell, arguments, expected):

@@ -77,6 +77,10 @@ def run(options: argparse.Namespace) -> int:
     coins = _coins(options)
     delta, confidence = options.delta, options.confidence
     how = {"coins": coins, "area": options.area}
+    # First, for they refuse false-positive rates, and take no time.
+    intervals = [summaries.auc(into, out, confidence=confidence)] + [
+        summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
+    ]
     looked = _looked(options, claim, into, out, coins)
     judged = None
     if claim and looked is None:
@@ -85,9 +89,6 @@ def run(options: argparse.Namespace) -> int:
     shown_none = bool((table.loc[table["default"], "value"] == 0).any())
     backwards = other_way(into, out, coins) if judged is None and shown_none else None
     backwards = looked.other_way if looked else judged.other_way if judged else backwards
-    intervals = [summaries.auc(into, out, confidence=confidence)] + [
-        summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
-    ]
     found = {
         "scores": {"in": len(into), "out": len(out)},
         "delta": delta,

@@ -7,7 +7,7 @@ import shutil
 from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.commands.printing import print_table
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 
 
 def restore(options: argparse.Namespace) -> None:
@@ -103,7 +103,9 @@ def verify(options: argparse.Namespace) -> None:
     # A purpose of its own draws new models, independent of the cached ones.
     vars(options).update(part=None, hours=None, parts=[], purpose="verification")
     job, seed = jobs.asked(options, "train")
+    check_count("models", options.models)
     cached = scores.check(options.cached, job.identity, seed, job.files)
+    verification.refuse_few(cached, options.models)
     with jobs.workplace(options, job, seed) as workplace:
         found = verification.compare(cached, job.run(seed, workplace))
         found.insert(0, "cell", job.cell.name)

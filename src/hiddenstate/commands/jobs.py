@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate import files
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count, expect
 
 # What takes a while to import is imported where it is used: scale files a fifth of a second, pandas
 # half of one, torch three. Most commands need little of it.
@@ -81,6 +81,8 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
     if job.work.kind == "start":
         yield Workplace(device=_device(options.device))
         return
+    check_count("workers", options.workers)
+    expect(options.memory >= 0, "--memory", options.memory, "MiB, 0 or more")
     place = _training(options, job, seed)
     if not options.checkpoint:
         yield place
