@@ -260,6 +260,8 @@ def main(arguments: list[str] | None = None) -> list[guide.Campaign]:
     parser.add_argument("--bugs", nargs="+", choices=BUGS, default=list(BUGS))
     parser.add_argument("--table", type=Path, metavar="FILE", help="CSV file to write as well")
     options = parser.parse_args(arguments)
+    if min(options.repeats, options.workers) < 1:
+        parser.error("--repeats, --workers: expected 1 or more")
     claims = composed([2 * NOISE_MULTIPLIER, NOISE_MULTIPLIER], SAMPLING_RATE, STEPS)
     test = SequentialAudit(claims, NOISE_MULTIPLIER, tuple(options.looks))
     rows: list[guide.Campaign] = []

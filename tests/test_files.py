@@ -132,6 +132,19 @@ def test_one_process_alone_is_in_a_directory(tmp_path):
     assert not place.exists()
 
 
+def test_an_empty_directory_of_the_user_stays_and_a_file_is_refused_by_name(tmp_path):
+    with files.alone(tmp_path / "new", ""):
+        pass
+    (tmp_path / "own").mkdir()
+    with files.alone(tmp_path / "own", ""):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["own"]
+    (tmp_path / "file").touch()
+    expected = f"{tmp_path / 'file'}: cannot be written: File exists"
+    with pytest.raises(InputError, match=re.escape(expected)), files.alone(tmp_path / "file", ""):
+        pass
+
+
 def test_parts_share_a_directory_but_not_with_the_whole(tmp_path):
     place = tmp_path / "checkpoint"
 

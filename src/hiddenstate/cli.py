@@ -164,8 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status.
 
     0, and 1 where an audit refutes a claim or a device is wrong; 2 for bad input, told without a
-    traceback; 3 for any other failure. Whoever reads the output and stops, or interrupts, gets the
-    shell's own statuses.
+    traceback; 3 for any other failure; 4 where an audit has looks to come. Whoever reads the output
+    and stops, or interrupts, gets the shell's own statuses.
     """
     made, jobs = _parsers()
     words = [*(sys.argv[1:] if arguments is None else arguments)]

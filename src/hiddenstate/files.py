@@ -1,5 +1,6 @@
 """Whole files or none: everything is written under a temporary name and then renamed."""
 
+import csv
 import errno
 import fcntl
 import hashlib
@@ -10,12 +11,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate.errors import InputError
 
 if TYPE_CHECKING:
+    import pandas as pd
     from numpy.typing import NDArray
 
 
@@ -61,7 +64,7 @@ def _temporary(path: Path) -> Path:
     return Path(name)
 
 
-def _unwritable(path: Path, error: OSError) -> InputError:
+def _unwritable(path: Path | str, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be written: {os.strerror(error.errno or 0)}")
 
 
@@ -71,18 +74,21 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
 
     otherwise: what it means that there is one. part: of the work in the directory; processes of
     several parts may be in it together, one of each, and none of the whole. Where the file system
-    has no locks, none is held.
+    has no locks, none is held. The directory goes once it is empty, unless it was empty before.
     """
     path = directory / f".lock{part}"
     refused = InputError(f"{directory}: {otherwise}; wait until it has ended, or end it")
+    made = False
     while True:
-        directory.mkdir(parents=True, exist_ok=True)
         try:
+            # Of a killed process something is left in it; an empty one is the user's.
+            made |= not directory.is_dir() or any(directory.iterdir())
+            directory.mkdir(parents=True, exist_ok=True)
             opened = path.open("a", encoding="utf-8")
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not path.is_symlink():
                 continue  # whoever was in it before has just removed it
-            raise _unwritable(path, error) from error
+            raise _unwritable(error.filename, error) from error
         with opened:
             try:
                 fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,8 +111,9 @@ def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
                 yield
             finally:
                 path.unlink(missing_ok=True)
-                with suppress(OSError):  # finished models are in it
-                    directory.rmdir()
+                if made:
+                    with suppress(OSError):  # finished models are in it
+                        directory.rmdir()
             return
 
 
@@ -130,6 +137,32 @@ def text(path: str | Path, what: str) -> str:
         raise InputError(f"{path}: cannot be read: {error}") from error
 
 
+def table(path: str | Path, what: str) -> "pd.DataFrame":
+    """The rows of a CSV file with a header, at least one.
+
+    A row with more or fewer fields than the header is refused: pandas would shift its columns.
+    """
+    import pandas as pd
+
+    # Spreadsheets may write a byte order mark before the header.
+    content = text(path, what).removeprefix("\ufeff")
+    lines = csv.reader(StringIO(content, newline=""))
+    try:
+        header = next(filter(None, lines), [])
+        for row in filter(None, lines):
+            if len(row) != len(header):
+                raise InputError(
+                    f"{path}: line {lines.line_num}: fields: got {len(row)}; "
+                    f"expected {len(header)}, as in the header"
+                )
+        found = pd.read_csv(StringIO(content), index_col=False)
+    except (csv.Error, pd.errors.EmptyDataError, pd.errors.ParserError) as error:
+        raise InputError(f"{path}: not a readable CSV file ({error}); expected {what}") from error
+    if found.empty:
+        raise InputError(f"{path}: has no rows; expected {what}")
+    return found
+
+
 def arrays(path: Path, expected: str) -> "dict[str, NDArray[Any]]":
     """Arrays of a .npz file by name; InputError for one that is damaged or of another kind."""
     import numpy as np
@@ -140,6 +173,22 @@ def arrays(path: Path, expected: str) -> "dict[str, NDArray[Any]]":
             return dict(file.items())
     except Exception as error:  # whatever the readers of zip files and arrays raise
         raise InputError(f"{path}: {error}; expected {expected}") from error
+
+
+def array(path: str | Path, expected: str) -> "NDArray[Any]":
+    """Real numbers of a .npy file; InputError for one that is damaged or of another kind."""
+    import numpy as np
+
+    path = require(path, expected)
+    try:
+        with path.open("rb") as opened:
+            found = np.load(opened, allow_pickle=False)
+    except Exception as error:  # whatever the readers of arrays raise
+        raise InputError(f"{path}: {error}; expected {expected}") from error
+    if not isinstance(found, np.ndarray) or found.dtype.kind not in "biuf":
+        got = f"type {found.dtype}" if isinstance(found, np.ndarray) else "several arrays"
+        raise InputError(f"{path}: got {got}; expected {expected}")
+    return found
 
 
 def require(path: str | Path, what: str) -> Path:

@@ -104,8 +104,10 @@ def test_unusable_files_are_refused_in_words(tmp_path, content, words):
     ("rows", "options", "words"),
     [
         ("in,x\nin,1\nout,1\nout,2\n", [], "row 2: score: got 'x'; expected a finite number"),
-        ("in,2\nin,1\nout,1\n", [], r"out_scores: got 1 score"),
-        ("in,2\nin,1\n", [], r"out_scores: got 0 score"),
+        ("in,2\nin,1\nout,1\n", [], "scores.csv: got 1 score 'out'; expected 2 at least"),
+        ("in,2\nin,1\n", [], "scores.csv: got 0 scores 'out'; expected 2 at least"),
+        ("out,2\nout,1\n", ["--null-law", "norm", "0", "1"], "scores.csv: got 0 scores 'in'"),
+        ("", [], "scores.csv: has no rows; expected scores"),
         ("in,2\nin,1\nout,1\nout,0\n", ["--delta", "2"], "delta: got 2.0"),
         ("in,2\nin,1\nout,1\nout,0\n", ["--confidence", "95"], "confidence: got 95.0"),
         ("in,2\nin,1\nout,1\nout,0\n", ["--figure", "fig"], "--figure: got fig; expected"),

@@ -93,6 +93,12 @@ def test_what_are_no_guesses_is_refused(made, right, expected):
         StepAudit(made, right)
 
 
+@pytest.mark.parametrize("noise", [0.0, -1.0, np.inf, np.nan])
+def test_a_noise_that_is_no_number_above_0_is_refused(noise):
+    with pytest.raises(InputError, match=r"noise_multiplier: got .*; expected a number above 0"):
+        StepAudit([20], [15]).p_values(noise)
+
+
 def test_the_command(tmp_path, capsys):
     path, other = tmp_path / "a.csv", tmp_path / "b.csv"
     for file in (path, other):
@@ -113,8 +119,13 @@ def test_the_command(tmp_path, capsys):
         ("made,right\n3,4\n", "a.csv: right: step 1 has 4 of 3"),
         ("made,right\nx,4\n", "a.csv: made: expected a whole number"),
         ("made,right,seed\n3,3,1\n", "columns: got made, right, seed; expected made, right"),
-        ("", "a.csv"),
+        ("made,right\n", "a.csv: has no rows"),
+        ("made,right\n" + "200,100,99\n" * 20, "a.csv: line 2: fields: got 3; expected 2, as in"),
+        ("made,right\n3,3\n\n3\n", "a.csv: line 4: fields: got 1; expected 2, as in the header"),
+        ("made,right\n0,0\n", "b.csv: made: got 0 in each row; expected guesses"),
+        ("", "a.csv: not a readable CSV file"),
     ):
         path.write_text(text)
+        other.write_text("made,right\n0,0\n")
         assert cli.main(command) == 2
         assert expected in capsys.readouterr().err

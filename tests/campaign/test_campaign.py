@@ -28,7 +28,7 @@ from hiddenstate.campaign import campaign, trainings, workers
 from hiddenstate.campaign.campaign import CommandLine, Script
 from hiddenstate.errors import InputError
 from hiddenstate.files import alone
-from hiddenstate.pipeline import scores
+from hiddenstate.pipeline import scores, sealed
 
 PYTHON = shlex.quote(sys.executable)
 """In a command line; its path may have a space in it."""
@@ -301,13 +301,32 @@ def test_a_run_that_is_not_of_the_campaign_is_refused(script, tmp_path):
     audit(script, tmp_path / "a", looks=(3,))
     run = tmp_path / "a" / "runs" / "in-000001.json"
     entry = json.loads(run.read_text())
+    del entry["digest"]
     for wrong in ({"seed": 7}, {"run": 99}, {"score": None}, {"world": "off"}):
-        run.write_text(json.dumps(entry | wrong))
+        changed = entry | wrong
+        run.write_text(json.dumps(changed | {"digest": sealed.of(changed)}))
         with pytest.raises(InputError, match=r"in-000001\.json: got world, run, seed and score"):
             audit(script, tmp_path / "a", looks=(3,))
     run.write_text("{}")
-    with pytest.raises(InputError, match="which is no run of this campaign"):
+    with pytest.raises(InputError, match=r"in-000001\.json: has no digest of its values"):
         audit(script, tmp_path / "a", looks=(3,))
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "advice"),
+    [("runs/in-000001.json", "score", "remove it"), ("campaign.json", "coins", "use --out")],
+)
+def test_a_file_of_the_campaign_that_was_edited_is_refused(script, tmp_path, name, key, advice):
+    before = audit(script, tmp_path / "a", looks=(3,))
+    path = tmp_path / "a" / name
+    written = path.read_text()
+    value = json.loads(written)[key]
+    for change in ({key: value + 1e-9}, {"digest": None}):
+        path.write_text(json.dumps(json.loads(written) | change))
+        with pytest.raises(InputError, match=rf"{name}: has no digest of.*; {advice}"):
+            audit(script, tmp_path / "a", looks=(3,))
+    path.write_text(written)
+    assert digest(audit(script, tmp_path / "a", looks=(3,))) == digest(before)
 
 
 def test_a_directory_is_of_one_campaign_at_a_time(script, tmp_path):
@@ -558,6 +577,32 @@ def test_the_command_judges_a_mechanisms_own_curve(script, tmp_path, capsys):
 def test_the_command_refuses_what_is_no_claim(script, capsys, arguments, expected):
     status, _, err = run(capsys, "audit-training", script, *arguments)
     assert status == 2 and expected in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--workers", "0"], "workers: got 0; expected a whole number, at least 1"),
+        (["--workers", "-1"], "workers: got -1"),
+        (["--retries", "-1"], "retries: got -1; expected a whole number, at least 0"),
+        (["--timeout", "nan"], "timeout: got nan; expected seconds above 0"),
+        (["--timeout", "inf"], "timeout: got inf"),
+        (["--timeout", "0"], "timeout: got 0.0"),
+        (["--timeout", "-5"], "timeout: got -5.0"),
+        (["--check", "--models", "-5"], "--models: got -5"),
+        (["--check", "--sigma", "nan"], "noise multiplier: got nan; expected a number above 0"),
+        (["--check", "--steps", "0"], "steps: got 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused_before_a_model_is_trained(
+    tmp_path, capsys, arguments, expected
+):
+    script, out = tmp_path / "training.py", tmp_path / "a"
+    script.write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\ndef train(world, seed): return 1.5\n")
+    asked = ["--models", 9, "--claim-mu", 1] if arguments[0] != "--check" else []
+    status, _, err = run(capsys, "audit-training", script, "--out", out, *asked, *arguments)
+    assert status == 2 and expected in err
+    assert [path.name for path in tmp_path.iterdir()] == ["training.py"]
 
 
 def test_threads_are_only_chosen_where_the_user_did_not(monkeypatch):

@@ -96,6 +96,14 @@ def test_the_example_writes_the_table_that_is_read(bugs, tmp_path, capsys):
     assert Script(EXAMPLE, "late_clipping").identity["function"] == "late_clipping"
 
 
+@pytest.mark.parametrize("option", ["--repeats", "--workers"])
+def test_the_example_refuses_numbers_below_one_in_a_line(bugs, tmp_path, capsys, option):
+    with pytest.raises(SystemExit):
+        bugs.main([str(tmp_path / "runs"), option, "0"])
+    assert "--repeats, --workers: expected 1 or more" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_suggestions_begin_with_what_finds_the_mistake_with_fewest_models():
     for name in guide.suspicions():
         rows = guide.suggestions(name)

@@ -14,7 +14,9 @@ from hiddenstate.auditing import (
     one_run_p_value,
     planned_flips,
     planned_guesses,
+    whole_gaussian_bound,
 )
+from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
 
@@ -61,6 +63,10 @@ def test_the_command_says_what_the_library_says(audit, capsys):
         (["--guesses", "50", "--whole-gaussian"], "--whole-gaussian: needs --planned-mu"),
         (["--guesses", "50", "--claim", "3"], "--claim needs --delta"),
         (["--guesses", "50", "--confidence", "95"], "confidence: got 95"),
+        (
+            ["--beyond", "-99", "99", "--delta", "1e-5", "--claim", "3"],
+            "--beyond: no score is -99 or less, or 99 or more",
+        ),
     ],
 )
 def test_unusable_options_end_in_one_line(audit, capsys, options, expected):
@@ -125,3 +131,54 @@ def test_canaries_of_several_trainings_are_refused(tmp_path, capsys):
         frame.assign(**{column: [0, 0, 0, 0, 1, 1, 1, 1]}).to_csv(tmp_path / "s.csv", index=False)
         assert cli.main(["audit-one-run", str(tmp_path / "s.csv"), "--guesses", "4"]) == 2
         assert f"{column}: got 2 values" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "save", "expected"),
+    [
+        ("x.npy", lambda f: f.write(b""), "x.npy: No data left in file; expected draws of all"),
+        ("x.npy", lambda f: np.save(f, np.full((100, 200), "a")), "x.npy: got type <U1; expected"),
+        ("x.npy", lambda f: np.save(f, np.ones((100, 200)) * 1j), "got type complex128; expected"),
+        ("x.npy", lambda f: np.savez(f, a=np.ones((100, 200))), "x.npy: got several arrays"),
+        (
+            "x.npy",
+            lambda f: np.save(f, np.full((100, 200), np.inf)),
+            "null_scores: 20000 of 20,000",
+        ),
+        ("x.csv", lambda f: f.write(b"\n"), "x.csv: is empty; expected draws of all scores"),
+        ("x.csv", lambda f: f.write("1,2".encode("utf-16")), "x.csv: cannot be read: 'utf-8'"),
+        ("x.csv", lambda f: f.write(b"1,b"), "x.csv: not a readable matrix"),
+    ],
+)
+@pytest.mark.parametrize("negate", [[], ["--negate"]])
+def test_what_are_no_draws_is_refused_by_name(
+    audit, tmp_path, capsys, name, save, expected, negate
+):
+    with (tmp_path / name).open("wb") as file:
+        save(file)
+    command = ["audit-one-run", audit[0], "--guesses", "40", "--null-scores", tmp_path / name]
+    assert cli.main([*map(str, command), *negate]) == 2
+    error = capsys.readouterr().err
+    assert expected in error and error.count("\n") == 1
+
+
+def test_complex_scores_are_refused(audit):
+    _, scores, coins = audit
+    for call in (
+        lambda: guess(np.asarray(scores) * 1j, coins, 9),
+        lambda: whole_gaussian_bound(scores, coins, null_scores=np.ones((100, 200)) * 1j),
+    ):
+        with pytest.raises(InputError, match=r"scores: (?s:.*)expected numbers"):
+            call()
+
+
+def test_draws_may_be_bytes_also_with_a_minus(audit, tmp_path, capsys):
+    """A minus of bytes is none."""
+    draws = stream(0, "bytes").integers(200, size=(100, 200))
+    found = []
+    for kind in (np.uint8, float):
+        np.save(tmp_path / "x.npy", draws.astype(kind))
+        command = ("audit-one-run", audit[0], "--guesses", "40", "--negate", "--json")
+        cli.main([*command, "--null-scores", str(tmp_path / "x.npy")])
+        found.append(json.loads(capsys.readouterr().out)["bounds"])
+    assert found[0] == found[1]

@@ -58,6 +58,9 @@ def test_hours_at_most_are_rounded_up(capsys, seconds):
     assert all(row["hours"] <= number for row, number in zip(rows, shown, strict=True))
 
 
+EPSILON = ("epsilon", "--sigma", 1, "--delta", 1e-5)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -65,6 +68,20 @@ def test_hours_at_most_are_rounded_up(capsys, seconds):
         (("plan-audit", "--claim-mu", 1, "--true", 3, "--seconds", "inf"), "--seconds: got inf"),
         (("epsilon", "--sigma", 1e-5, "--q", 0.01, "--steps", 9, "--delta", 1e-5),
          "noise_multiplier: got 1e-05; expected a number from 0.001"),
+        ((*EPSILON, "--q", 0.1, "--steps", 10**20), "than 9,007,199,254,740,992"),
+        ((*EPSILON, "--q", 0.1, "--epochs", 1e300),
+         "--epochs: got 1e+300; expected less than 9,007,199,254,740,992 steps, of which"),
+        ((*EPSILON, "--q", 5e-324, "--epochs", 1), "--epochs: got 1; expected"),
+        ((*EPSILON, "--sampler", "full", "--epochs", 1e17), "--epochs: got 1e+17; expected"),
+        ((*EPSILON, "--records", 10, "--batch-size", "nan", "--epochs", 3,
+          "--sampler", "fixed-size"),
+         "--batch-size: got nan; expected a number of 1e-30 or more"),
+        ((*EPSILON, "--records", 10, "--batch-size", "inf", "--epochs", 3, "--sampler", "cyclic"),
+         "--batch-size: got inf"),
+        ((*EPSILON, "--records", 10, "--batch-size", 1e-300, "--epochs", 3,
+          "--sampler", "balls-and-bins"), "--batch-size: got 1e-300"),
+        ((*EPSILON, "--records", 10**400, "--batch-size", 5, "--epochs", 3),
+         "expected 1 to 1,000,000,000,000,000"),
         (("epsilon", "--sigma", 1, "--q", 1e-300, "--steps", 9, "--delta", 1e-5),
          "sampling_rate: got 1e-300; expected a number from 1e-50"),
         (("audit", "SCORES", "--delta", 0, "--null-law", "norm", 0, "inf"), "got 0 inf; "),

@@ -83,6 +83,16 @@ def test_verdicts_of_something_else_are_refused(capsys, tiny):
     status, _, err = run(capsys, "verified", "e.csv", "--out", "o.csv")
     assert status == 2
     assert "e.csv: lacks the columns cell and agree" in err
+    for content, expected in (
+        (b"", "e.csv: not a readable CSV file"),
+        ("cell,agree\na,True\n".encode("utf-16"), "e.csv: cannot be read: 'utf-8' codec"),
+        (b"cell,agree\n", "e.csv: has no rows; expected a file written by"),
+        (b"cell,agree\n1,a,False\n", "e.csv: line 2: fields: got 3; expected 2"),
+        (b"cell,agree\na,no\n", "e.csv: agree: got no; expected True or False"),
+    ):
+        (tiny / "e.csv").write_bytes(content)
+        status, _, err = run(capsys, "verified", "e.csv", "--out", "o.csv")
+        assert status == 2 and expected in err, err
     assert not (tiny / "o.csv").exists()
 
 

@@ -19,6 +19,7 @@ from hiddenstate.auditing import (
     lower_bound,
     one_canary_ceiling,
     one_run_bound,
+    report,
     whole_gaussian_bound,
 )
 from hiddenstate.streams import stream
@@ -112,6 +113,37 @@ def test_looks_that_were_planned(runs, tmp_path, capsys):
     assert "sorted by score" in capsys.readouterr().err
     assert cli.main(["audit", path, "--delta", "0", "--looks", "20"]) == 2
     assert "a look needs a claim" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "nan"])
+def test_a_rate_out_of_range_is_refused_before_the_scores_are_judged(
+    tmp_path, capsys, monkeypatch, rate
+):
+    path = tmp_path / "scores.csv"
+    path.write_text("world,score\nin,1\nin,2\nout,1\nout,0\n")
+    for work in ("judge", "bounds"):
+        monkeypatch.setattr(report, work, None)
+    command = ["audit", str(path), "--delta", "1e-5", "--claim", "1", "--fpr", "0.1", rate]
+    assert cli.main(command) == 2
+    assert f"fpr: got {float(rate)}; expected" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("looks", "status", "told"),
+    [
+        ((8, 16), 4, "continue at look 1, after 8 scores with"),
+        ((8, 15), 0, "consistent at look 2, after 15 scores with"),
+        ((16,), 2, "got 15 scores 'out'; expected 16 at least, as many as the first of --looks"),
+    ],
+)
+def test_a_claim_is_consistent_after_the_last_look_alone(tmp_path, capsys, looks, status, told):
+    path, score = tmp_path / "scores.csv", stream(0, "alike").normal(size=32)
+    world = ["in"] * 17 + ["out"] * 15
+    pd.DataFrame({"world": world, "score": score}).to_csv(path, index=False)
+    command = ["audit", str(path), "--delta", "0", "--claim", "1", "--looks", *map(str, looks)]
+    assert cli.main(command) == status
+    output = capsys.readouterr()
+    assert told in output.out + output.err
 
 
 @pytest.mark.whole

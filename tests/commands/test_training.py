@@ -37,6 +37,9 @@ def test_time_that_an_interrupted_run_took_counts(capsys, tiny, monkeypatch):
         ("train", CELL, (), f"--start: missing; expected the initial parameters {START}"),
         ("train", CELL, ("--start", "s.parquet"), "s.parquet: no such file"),
         ("verify", CELL, ("--cached", "c.parquet"), "c.parquet: no such file"),
+        ("verify", CELL, ("--cached", "c.parquet", "--models", "0"), "models: got 0; expected an"),
+        ("train", CELL, ("--memory", "-1"), "--memory: got -1; expected MiB, 0 or more"),
+        ("train", CELL, ("--workers", "0", "--checkpoint", "kept"), "workers: got 0; expected an"),
     ],
 )
 def test_bad_input_of_training_commands_is_named(capsys, tiny, command, cell, arguments, expected):
@@ -64,20 +67,36 @@ def test_a_cell_that_another_process_trains_is_refused(capsys, tmp_path):
 def test_only_what_was_kept_is_removed_from_a_checkpoint(tmp_path):
     """The option may name a folder that holds other things: a home, by a slip."""
     checkpoint = tmp_path / "home"
-    kept = ["in-0-0.npz", "repeat3/out-3-12.npz", "in-a b/.in-0-4.k2_x9.npz", "part1of2"]
-    others = ["thesis.npz", "data/in-0-0.csv", "repeat0/notes.txt", ".in-0-0.txt", "empty.part1of2"]
+    kept = ["in-0-0.npz", "repeat3/out-3-12.npz", "in-a b/.in-0-4.k2_x9.npz"]
+    others = ["thesis.npz", "data/in-0-0.csv", "repeat0/notes.txt", ".in-0-0.txt", "part1of2"]
+    others += ["mydata/part1of2", "mydata/in-0-0.npz", "repeat3/deep/out-3-12.npz"]
     for name in (*kept, *others):
         (checkpoint / name).parent.mkdir(parents=True, exist_ok=True)
         (checkpoint / name).write_text(name)
     (checkpoint / "pictures").mkdir()
     (checkpoint / "repeat1").mkdir()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "in-0-0.npz").touch()
-    (checkpoint / "link").symlink_to(elsewhere)
-    jobs._discard(checkpoint, {"repeat0", "repeat1", "repeat2"})
+    jobs._discard(checkpoint, {"", "repeat0", "repeat1", "repeat2", "repeat3", "in-a b"})
     left = [str(p.relative_to(checkpoint)) for p in checkpoint.rglob("*") if p.is_file()]
     assert sorted(left) == sorted(others)
     assert (checkpoint / "pictures").is_dir()
-    assert not any((checkpoint / name).exists() for name in ("repeat1", "repeat3", "in-a b"))
-    assert (elsewhere / "in-0-0.npz").exists()
+    assert not any((checkpoint / name).exists() for name in ("repeat1", "in-a b"))
+
+
+@pytest.mark.whole
+def test_training_leaves_what_it_finds_in_its_checkpoint(capsys, tiny):
+    """Other files, and a folder that was empty, are neither read nor removed."""
+    kept = tiny / "kept"
+    for name in ("mydata/part1of2", "mydata/x.npz", "repeat9/deep/in-0-0.txt"):
+        (kept / name).parent.mkdir(parents=True, exist_ok=True)
+        (kept / name).write_text(name)
+    (tiny / "empty").mkdir()
+    assert trains(capsys, "start", START, "--out", "start.parquet")[0] == 0
+    before = sorted(kept.rglob("*"))
+    for place in ("kept", "empty", "new"):
+        done = trains(
+            *(capsys, "train", CELL, "--start", "start.parquet", "--checkpoint", place),
+            *("--out", f"{place}.parquet"),
+        )
+        assert done[0] == 0, done
+    assert sorted(kept.rglob("*")) == before
+    assert (tiny / "empty").is_dir() and not (tiny / "new").exists()

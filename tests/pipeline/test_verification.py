@@ -120,11 +120,17 @@ def test_too_few_scores_to_disagree_are_refused(cached, new):
     able = apart.pvalue < verification.LEVEL / 2
     assert verification.can_disagree(cached, new) == able
     one, other = (frame(np.arange(n), np.arange(n)) for n in (cached, new))
+    one = one.assign(repeat=np.tile([0, 1], len(one))[: len(one)] if cached > 1 else 0)
+    repeats = one["repeat"].nunique()
     if able:
         assert verification.compare(one, other)["agree"].all()
+        verification.refuse_few(one, -(-new // repeats))
     else:
         with pytest.raises(InputError, match=f"got {new} new and {cached} cached scores"):
             verification.compare(one, other)
+        if new % repeats == 0:
+            with pytest.raises(InputError, match=f"got {new} new and {cached} cached scores"):
+                verification.refuse_few(one, new // repeats)
 
 
 @pytest.mark.whole

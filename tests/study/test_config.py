@@ -279,6 +279,13 @@ def test_whatever_stands_in_a_scale_file_is_used_or_refused_by_name(name):
         ("? [a]\n: 1\n", "is no word"),
         ("2020-01-01: 1\n", "the key '2020-01-01' is no word"),
         ("<<: {a: 1}\n", "the key '<<' is no word"),
+        ("a:\n  b: 2020-01-01\n", r"got a value of type timestamp; .*\n.*line 2, column 6"),
+        ("a: !!set {a, b}\n", "got a value of type set; expected text, in quotes, a number or a"),
+        ("a: !!binary aGVsbG8=\n", "got a value of type binary"),
+        ("a: !!omap [a: 1]\n", "got a value of type omap"),
+        ('a:\n  b: "a\\uD800b"\n', r"'a\\ud800b' has half of a character; .*\n.*line 2, column 6"),
+        ('a: {"\\uDFFF": 1}\n', r"'\\udfff' has half of a character"),
+        ('a: "\\uD7FF\\uE000"\n', "a: is not a known key"),
         (f"{'k' * 900}: 1\nseed: 1\n", r"k{200}: is not a known key"),
         (f"extends: {'k' * 9999}\n", "expected the name of a scale"),
         ("[" * 9999, "nested too deep"),
@@ -287,7 +294,7 @@ def test_whatever_stands_in_a_scale_file_is_used_or_refused_by_name(name):
         (f"seed: {'9' * 9999}\n", "not valid YAML"),
         ("seed: true\n", "seed: got True; input should be a valid integer"),
         ("seed: '1'\n", "seed: got '1'; input should be a valid integer"),
-        ("seed: 2020-01-01\n", "seed: got '2020-01-01'; input should be a valid integer"),
+        ("seed: 2020-01-01\n", "got a value of type timestamp"),
     ],
 )
 def test_a_message_about_odd_yaml_is_short(tmp_path, text, expected):
@@ -376,6 +383,7 @@ def test_a_scale_has_only_the_families_that_it_names(tmp_path):
         ("[1]", "only: got 1; expected a family"),
         ("atlas", "only: got 'atlas'; expected a list of families"),
         ("[]", r"only: got \[\]; expected a list of families"),
+        ("[encoding_loss, encoding_loss]", "only: got .*; expected each once, but 'encodi"),
     ],
 )
 def test_families_that_a_scale_cannot_have_are_refused(tmp_path, only, expected):

@@ -2,6 +2,9 @@
 
 from hiddenstate.errors import InputError, expect
 
+MOST_STEPS = 2**53
+"""Larger whole numbers are no doubles."""
+
 
 def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float) -> None:
     """Raise InputError unless the three are a mechanism, with a noise whose powers are numbers."""
@@ -11,8 +14,8 @@ def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float)
     check_number(
         "steps",
         steps,
-        1 <= steps < 2**53 and steps == int(steps),
-        "that is an integer of at least 1",
+        1 <= steps < MOST_STEPS and steps == int(steps),
+        f"that is an integer of at least 1 and less than {MOST_STEPS:,}",
     )
 
 

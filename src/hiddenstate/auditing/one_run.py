@@ -348,6 +348,8 @@ def check_audit(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores and coins as arrays, or an InputError that says what is wrong."""
     try:
+        if np.asarray(scores).dtype.kind == "c":  # numpy would drop the imaginary parts
+            raise TypeError
         observed = np.asarray(scores, dtype=float)
     except (TypeError, ValueError) as error:
         raise InputError(f"scores: got {scores!r:.80}; expected numbers") from error

@@ -90,6 +90,8 @@ def rows(
         if isinstance(error, InputError):
             raise
         raise InputError(f"{path}: not a readable table ({error})") from error
+    if not table.num_rows:
+        raise InputError(f"{path}: has no rows; expected scores")
     # Canaries of one training are of one run, which has one seed.
     keys = [key for key in KEYS if key != "canary"] + ["run", "seed"] if one_run else KEYS
     _refuse_several(path, table, keys)

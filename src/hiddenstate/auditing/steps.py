@@ -14,6 +14,7 @@ needs to be planned. Canaries of one step may depend on each other in any way, s
 shares is all that is used of them.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -73,7 +74,8 @@ class StepAudit:
 
     def p_values(self, noise_multiplier: float) -> NDArray[np.float64]:
         """Upper bounds on the p-value after each step, never increasing; shape (steps,)."""
-        expect(noise_multiplier > 0, "noise_multiplier", noise_multiplier, "a number above 0")
+        known = 0 < noise_multiplier < math.inf
+        expect(known, "noise_multiplier", noise_multiplier, "a number above 0")
         wealth = np.maximum.accumulate(_log_wealth(self._shares, _right(noise_multiplier)))
         return np.exp(-np.maximum(wealth, 0.0))
 

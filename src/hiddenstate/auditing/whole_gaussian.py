@@ -56,7 +56,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, log_ndtr, ndtr, ndtri, ndtri_exp
 
 from hiddenstate.auditing.audit import LowerBound
-from hiddenstate.auditing.curve import check_confidence
+from hiddenstate.auditing.curve import check_confidence, check_scores
 from hiddenstate.auditing.hypotheses import GaussianDP, number
 from hiddenstate.auditing.one_run import Guesses, check_audit, one_run_bound
 from hiddenstate.errors import InputError, check_count
@@ -145,14 +145,12 @@ def whole_gaussian_p_value(
 
 def _drawn(name: str, values: ArrayLike, coins: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Sum over the canaries that are in, over sqrt(n), of each draw (draws, m); (draws,)."""
-    draws = np.asarray(values, dtype=float)
+    draws = check_scores(name, values, least=0)
     if draws.ndim != 2 or draws.shape[1] != len(coins) or len(draws) < LEAST_DRAWS:
         raise InputError(
             f"{name}: got shape {draws.shape}; expected (draws, {len(coins)}), at least "
             f"{LEAST_DRAWS} draws"
         )
-    if not np.isfinite(draws).all():
-        raise InputError(f"{name}: expected finite numbers")
     sums = draws[:, coins].sum(axis=1) / math.sqrt(int(coins.sum()))
     if not np.ptp(sums) > 0:
         raise InputError(f"{name}: all draws are the same; expected those of a noisy training")

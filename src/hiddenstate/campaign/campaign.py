@@ -36,10 +36,10 @@ from hiddenstate.campaign.trainings import (
     Training,
     TrainingFunction,
 )
-from hiddenstate.campaign.workers import Crew, Result, Task
-from hiddenstate.errors import InputError, expect
+from hiddenstate.campaign.workers import Crew, Result, Task, check_limits
+from hiddenstate.errors import InputError
 from hiddenstate.files import alone, atomic
-from hiddenstate.pipeline import scores
+from hiddenstate.pipeline import scores, sealed
 from hiddenstate.streams import key
 
 __all__ = ["CommandLine", "Outcome", "Script", "Training", "TrainingFunction", "run"]
@@ -86,9 +86,7 @@ def run(
     judged as one audit, each at its share of the level. What the training prints goes to
     ``log.txt`` in ``out``.
     """
-    expect(not isinstance(workers, bool) and workers >= 1, "workers", workers, "at least 1")
-    expect(retries >= 0, "retries", retries, "at least 0")
-    expect(timeout is None or timeout > 0, "timeout", timeout, "seconds above 0")
+    check_limits(workers, retries, timeout)
     looks = _looks(test)
     loadable = training if isinstance(training, Training) else Function(training)
     tasks = _tasks(seed, looks[-1])
@@ -221,16 +219,15 @@ class _Store:
                         "Use --out NEW_DIR: after a change of the training or of the models, "
                         "a verdict would no longer hold with the stated confidence"
                     )
-            self.coins = found.get("coins")
+            self.coins = _checked(path, found, "use --out NEW_DIR").get("coins")
         else:
             # Drawn before any score is known, and kept: a resumed audit has the same verdict.
             self.coins = secrets.randbits(32)
-            with atomic(path) as temporary:
-                temporary.write_text(json.dumps(own | {"coins": self.coins}, indent=2) + "\n")
+            _write_json(path, own | {"coins": self.coins}, indent=2)
         planned = {(task.world, task.run): task.seed for task in tasks}
         # Atomic writes that were cut off leave names that begin with a dot.
         for file in sorted((self.directory / "runs").glob("[!.]*.json")):
-            entry = _read_json(file)
+            entry = _checked(file, _read_json(file), "remove it, and its run is trained again")
             run: tuple[Any, Any] = entry.get("world"), entry.get("run")
             seed, score = entry.get("seed"), entry.get("score")
             if planned.get(run) != seed or not _finite(score):
@@ -244,8 +241,7 @@ class _Store:
         task = result.task
         entry = vars(task) | {"score": result.score, "seconds": round(result.seconds, 3)}
         path = self.directory / "runs" / f"{task.world}-{task.run:06d}.json"
-        with atomic(path) as temporary:
-            temporary.write_text(json.dumps(entry) + "\n")
+        _write_json(path, entry)
         self.finished[task.world, task.run] = entry
 
     def complete(self) -> int:
@@ -330,6 +326,24 @@ def _score(entry: dict[str, Any], name: str) -> float:
 def _finite(score: Any) -> bool:
     numbers = list(score.values()) if isinstance(score, dict) else [score]
     return all(isinstance(x, int | float) and math.isfinite(x) for x in numbers)
+
+
+def _write_json(path: Path, entry: dict[str, Any], indent: int | None = None) -> None:
+    """Write plain values with a digest of them, which ``_checked`` compares."""
+    with atomic(path) as temporary:
+        signed = entry | {sealed.DIGEST: sealed.of(entry)}
+        temporary.write_text(json.dumps(signed, indent=indent) + "\n")
+
+
+def _checked(path: Path, found: dict[str, Any], otherwise: str) -> dict[str, Any]:
+    """The values without their digest; InputError where it is absent, or not theirs."""
+    entry = {key: value for key, value in found.items() if key != sealed.DIGEST}
+    if found.get(sealed.DIGEST) != sealed.of(entry):
+        raise InputError(
+            f"{path}: has no digest of its values: it was edited, or an earlier version wrote it; "
+            f"{otherwise}"
+        )
+    return entry
 
 
 def _read_json(path: Path) -> dict[str, Any]:

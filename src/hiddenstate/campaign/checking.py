@@ -10,6 +10,7 @@ libraries nothing is seen.
 """
 
 import json
+import math
 import resource
 import statistics
 import sys
@@ -25,8 +26,8 @@ from typing import Any
 from unittest.mock import patch
 
 from hiddenstate.campaign.trainings import Function, Training, TrainingFunction
-from hiddenstate.campaign.workers import Score, Task, Worker
-from hiddenstate.errors import InputError
+from hiddenstate.campaign.workers import Score, Task, Worker, check_limits
+from hiddenstate.errors import InputError, expect
 from hiddenstate.streams import key
 
 OBSERVED = ("noise multiplier", "sampling rate of the loader", "noisy steps")
@@ -123,6 +124,9 @@ def check(
     Opacus does without the canary. inspect: looks into one training without the canary, if it uses
     Opacus, and gives a report on it as JSON. Raises InputError if a model cannot be trained.
     """
+    check_limits(1, retries, timeout)
+    for name, number in (claimed or {}).items():
+        expect(0 < number < math.inf, name, number, "a number above 0")
     directory = Path(directory).resolve()  # a training may change into another folder
     loadable = training if isinstance(training, Training) else Function(training)
     directory.mkdir(parents=True, exist_ok=True)
@@ -203,7 +207,7 @@ def _trained(
                         break
                     replaced = False  # the first run in a process is not observed: once more
                     continue
-                if failures == retries:
+                if failures >= retries:
                     raise InputError(
                         f"check: the {task.world}-run of seed {task.seed} failed: {result.error} "
                         f"({log} has what it printed)"

@@ -20,10 +20,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from hiddenstate.campaign.trainings import Training, TrainingFunction, commands_ended
+from hiddenstate.errors import expect
 from hiddenstate.rounding import counted
 
 GRACE = 2.0
@@ -32,6 +34,14 @@ GRACE = 2.0
 
 Score = float | dict[str, float]
 """One number, or several by their names."""
+
+
+def check_limits(workers: int, retries: int, timeout: float | None) -> None:
+    """InputError for numbers of workers, retries or seconds that no campaign can have."""
+    for name, value, least in (("workers", workers, 1), ("retries", retries, 0)):
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        expect(whole and value >= least, name, value, f"a whole number, at least {least}")
+    expect(timeout is None or 0 < timeout < math.inf, "timeout", timeout, "seconds above 0")
 
 
 @dataclass(frozen=True)

@@ -20,11 +20,16 @@ if TYPE_CHECKING:
     from hiddenstate.auditing.summaries import Interval
 
 
+CONTINUE = 4
+"""Exit status of an audit that is neither refuted nor at its last look."""
+
+
 def run(options: argparse.Namespace) -> int:
     """Bound epsilon and mu from your own scores, or test a claim.
 
     Exit status: 0 if no claim is given or the scores are consistent with it, 1 if they refute it, 2
-    for bad input, such as scores that point the other way, 3 for any other failure.
+    for bad input, such as scores that point the other way, 3 for any other failure, 4 if --looks
+    has a look that takes more scores, and none so far refutes the claim.
 
     scores FILE: path | CSV or Parquet with the columns world ('in' or 'out') and score (larger:
         more 'in')
@@ -57,6 +62,12 @@ def run(options: argparse.Namespace) -> int:
     check_pictures(options.figure)
     claim = claim_options.stated(options)
     into, out = report.read(options.scores, ignore=options.ignore)
+    for name, there in (("in", into), ("out", out))[: 1 if options.null_law else 2]:
+        if len(there) < 2:
+            raise InputError(
+                f"{options.scores}: got {counted(len(there), 'score')} {name!r}; "
+                "expected 2 at least"
+            )
     if options.negate:
         into, out = -into, -out
     if options.null_law:
@@ -66,6 +77,10 @@ def run(options: argparse.Namespace) -> int:
     coins = _coins(options)
     delta, confidence = options.delta, options.confidence
     how = {"coins": coins, "area": options.area}
+    # First, for they refuse false-positive rates, and take no time.
+    intervals = [summaries.auc(into, out, confidence=confidence)] + [
+        summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
+    ]
     looked = _looked(options, claim, into, out, coins)
     judged = None
     if claim and looked is None:
@@ -74,9 +89,6 @@ def run(options: argparse.Namespace) -> int:
     shown_none = bool((table.loc[table["default"], "value"] == 0).any())
     backwards = other_way(into, out, coins) if judged is None and shown_none else None
     backwards = looked.other_way if looked else judged.other_way if judged else backwards
-    intervals = [summaries.auc(into, out, confidence=confidence)] + [
-        summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
-    ]
     found = {
         "scores": {"in": len(into), "out": len(out)},
         "delta": delta,
@@ -107,6 +119,8 @@ def run(options: argparse.Namespace) -> int:
         with plotting.style():
             drawn = report.draw(into, out, delta, confidence, **how)
             plotting.save(drawn, options.figure, options.scores.name)
+    if looked and looked.decision == "continue":
+        return CONTINUE
     refuted = judged.refuted if judged else looked is not None and looked.decision == "refuted"
     return status(refuted, backwards)
 
@@ -141,6 +155,12 @@ def _looked(
         claim.hypotheses, claim.value, options.looks, options.confidence,
         **({} if options.area is None else {"area": options.area}),
     )  # fmt: skip
+    for name, world in (("in", into), ("out", out)):
+        if len(world) < options.looks[0]:
+            raise InputError(
+                f"{options.scores}: got {counted(len(world), 'score')} {name!r}; expected "
+                f"{options.looks[0]} at least, as many as the first of --looks takes"
+            )
     return test.judge(into, out, coins=coins)
 
 

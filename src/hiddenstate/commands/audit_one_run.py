@@ -77,6 +77,11 @@ def run(options: argparse.Namespace) -> int:
     coins = seed(options.coins)
     if options.beyond:
         guesses = guess_beyond(scores, included, *options.beyond)
+        if claim and not guesses.made:
+            raise InputError(
+                f"--beyond: no score is {options.beyond[0]:g} or less, or {options.beyond[1]:g} or "
+                "more; expected a score to guess by, to test the claim"
+            )
     else:
         made = options.guesses
         if made is None:
@@ -180,14 +185,19 @@ def matrix(path: Path) -> "NDArray[np.float64]":
     """Numbers of a .npy file, or of a CSV file without a header."""
     import numpy as np
 
-    from hiddenstate.files import require
+    from hiddenstate.files import array, text
 
-    require(path, "draws of all scores, one a row")
+    what = "draws of all scores, one a row"
+    if path.suffix == ".npy":
+        return array(path, f"{what}, as real numbers").astype(float)
     try:
-        if path.suffix == ".npy":
-            return np.load(path, allow_pickle=False)
-        return np.loadtxt(path, delimiter=",", ndmin=2)
-    except (ValueError, OSError) as error:
+        lines = text(path, what).removeprefix("\ufeff").splitlines()
+        if not any(map(str.strip, lines)):
+            raise InputError(f"{path}: is empty; expected {what}")
+        return np.loadtxt(lines, delimiter=",", ndmin=2)
+    except InputError:
+        raise
+    except ValueError as error:
         raise InputError(f"{path}: not a readable matrix ({error})") from error
 
 

@@ -35,6 +35,9 @@ def run(options: argparse.Namespace) -> int:
 
     every = pd.concat([_read(path) for path in options.guesses])
     audit = StepAudit(every["made"].to_numpy(), every["right"].to_numpy(), options.confidence)
+    if options.noise_multiplier is not None and not every["made"].any():
+        names = ", ".join(map(str, options.guesses))
+        raise InputError(f"{names}: made: got 0 in each row; expected guesses, to test the claim")
     bound = audit.bound if math.isfinite(audit.bound) else None
     claim, level = options.noise_multiplier, 1 - options.confidence
     told: dict[str, Any] = {"steps": len(every)} | every.sum().to_dict()
@@ -74,14 +77,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> "pd.DataFrame":
-    import pandas as pd
-
+    from hiddenstate import files
     from hiddenstate.auditing import StepAudit
-    from hiddenstate.files import require
 
-    require(path, "a CSV file with the columns made and right")
+    table = files.table(path, "a CSV file with the columns made and right")
     try:
-        table = pd.read_csv(path)
         if list(table.columns) != ["made", "right"]:
             raise InputError(
                 f"columns: got {', '.join(map(str, table.columns))}; expected made, right"
@@ -91,6 +91,6 @@ def _read(path: Path) -> "pd.DataFrame":
         if len(many := (made > MOST).nonzero()[0]):
             row = many[0]
             raise InputError(f"made: row {row + 2}: got {made[row]}; expected {MOST:,} at most")
-    except (ValueError, OSError) as error:
+    except InputError as error:
         raise InputError(f"{path}: {error}") from error
     return table

@@ -60,11 +60,15 @@ def run(options: argparse.Namespace) -> int:
     from hiddenstate.auditing.curve import check_confidence
     from hiddenstate.auditing.reach import reach
     from hiddenstate.campaign import campaign
+    from hiddenstate.campaign.workers import check_limits
 
+    check_limits(options.workers, options.retries, options.timeout)
     confidence = check_confidence(options.confidence)
     training, name = _training(options)
     out = options.out or Path(f"{name}-audit")
     if options.check:
+        if options.models is not None:
+            _looks(options)
         _report(_checked(training, out, options), options)
         return 0
     claim = claim_options.required(options)

@@ -7,7 +7,7 @@ import shutil
 from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.commands.printing import print_table
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 
 
 def restore(options: argparse.Namespace) -> None:
@@ -103,7 +103,9 @@ def verify(options: argparse.Namespace) -> None:
     # A purpose of its own draws new models, independent of the cached ones.
     vars(options).update(part=None, hours=None, parts=[], purpose="verification")
     job, seed = jobs.asked(options, "train")
+    check_count("models", options.models)
     cached, _ = job.checked(options.cached, seed)
+    verification.refuse_few(cached, options.models)
     with jobs.workplace(options, job, seed) as workplace:
         found = verification.compare(cached, job.run(seed, workplace))
         found.insert(0, "cell", job.cell.name)
@@ -152,9 +154,12 @@ def verified(options: argparse.Namespace) -> None:
         )
     frames, verify = [], "`hiddenstate job verify`"
     for path in options.files:
-        frames.append(pd.read_csv(files.require(path, f"a file written by {verify}")))
+        frames.append(files.table(path, f"a file written by {verify}"))
         if not {"cell", "agree"} <= set(frames[-1]):
             raise InputError(f"{path}: lacks the columns cell and agree of {verify}")
+        if frames[-1]["agree"].dtype != bool:
+            got = ", ".join(map(str, frames[-1]["agree"].unique()[:3]))
+            raise InputError(f"{path}: agree: got {got}; expected True or False in each row")
     found = pd.concat(frames, ignore_index=True)
     with files.atomic(options.out) as temporary:
         found.to_csv(temporary, index=False)

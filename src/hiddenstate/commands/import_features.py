@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+from typing import Any
 
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import counted
@@ -27,14 +28,11 @@ def run(options: argparse.Namespace) -> None:
     folder, out = options.folder, options.out
     if out.suffix != ".npz":
         raise InputError(f"{out}: expected a name that ends in .npz")
-    arrays = {}
+    arrays: dict[str, Any] = {}
     for part, word in ARRAYS.items():
         for key, letter in (("x", "X"), ("y", "y")):
-            path = files.require(folder / f"{letter}_{word}.npy", "an array of the public code")
-            try:
-                arrays[f"{part}_{key}"] = np.load(path, allow_pickle=False)
-            except (OSError, ValueError, EOFError) as error:
-                raise InputError(f"{path}: {error}; expected an array of numbers") from error
+            path = folder / f"{letter}_{word}.npy"
+            arrays[f"{part}_{key}"] = files.array(path, "an array of numbers of the public code")
     with files.atomic(out) as temporary:
         np.savez(temporary, **arrays)
         try:

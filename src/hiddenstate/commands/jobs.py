@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hiddenstate import files
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count, expect
 
 # What takes a while to import is imported where it is used: scale files a fifth of a second, pandas
 # half of one, torch three. Most commands need little of it.
@@ -82,6 +82,8 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
     if job.work.kind == "start":
         yield Workplace(device=_device(options.device))
         return
+    check_count("workers", options.workers)
+    expect(options.memory >= 0, "--memory", options.memory, "MiB, 0 or more")
     place = _training(options, job, seed)
     if not options.checkpoint:
         yield place
@@ -95,18 +97,18 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
             _discard(options.checkpoint, {name for name, *_ in place.checkpoint.finished})
 
 
-def _discard(checkpoint: Path, places: Collection[str] = ()) -> None:
-    """Remove the finished models of a checkpoint, older versions' marks of parts, and folders.
+def _discard(checkpoint: Path, places: Collection[str]) -> None:
+    """Remove the finished models of a cell, and those folders of theirs that are empty then.
 
-    places: folders of the checkpoint that parts may have left empty.
+    places: folders of the cell's own models; all else in the checkpoint stays.
     """
-    kept = r"\.?(in|out)-\d+-\d+(\.\w+)?\.npz|part\d+of\d+"
-    own = [p for p in checkpoint.rglob("*") if re.fullmatch(kept, p.name) and p.is_file()]
-    for path in own:
-        path.unlink()
-    for folder in {path.parent for path in own} | {checkpoint / name for name in places}:
-        with suppress(OSError):  # something else is in it, or it was never made
-            folder.rmdir()
+    for folder in (checkpoint / name for name in places):
+        for path in folder.glob("*.npz"):
+            if re.fullmatch(r"\.?(in|out)-\d+-\d+(\.\w+)?\.npz", path.name):
+                path.unlink()
+        if folder != checkpoint:
+            with suppress(OSError):  # something else is in it, or it was never made
+                folder.rmdir()
 
 
 def _training(options: argparse.Namespace, job: "Job", seed: int) -> "Workplace":

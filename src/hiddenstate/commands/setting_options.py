@@ -4,6 +4,7 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
+from hiddenstate.accounting.arguments import MOST_STEPS
 from hiddenstate.commands.options import LEARNING_RATE
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import (
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 _CURVATURES = ("weak_convexity", "strong_convexity", "smoothness")
 
 _RELEASE = ("release_every", "average_last", "ema_decay")
+
+MOST_RECORDS = 10**15
+"""Of a data set; counts of so many are doubles."""
 
 
 def read(options: argparse.Namespace) -> "Setting":
@@ -61,6 +65,10 @@ def _sampling(
     options: argparse.Namespace,
 ) -> FullBatch | Poisson | FixedSize | BallsAndBins | Ordered:
     records, size, rate = options.records, options.batch_size, options.sampling_rate
+    if records is not None and not 1 <= records <= MOST_RECORDS:
+        raise InputError(f"--records: got {records}; expected 1 to {MOST_RECORDS:,}")
+    if size is not None and not 1e-30 <= size < math.inf:
+        raise InputError(f"--batch-size: got {size:g}; expected a number of 1e-30 or more")
     if options.drop_last and options.sampler != "reshuffled":
         raise InputError(f"--drop-last: got --sampler {options.sampler}; expected reshuffled")
     if options.sampler != "poisson" and rate is not None:
@@ -128,14 +136,20 @@ def _steps(options: argparse.Namespace) -> int:
     if not 0 < epochs < math.inf:
         raise InputError(f"--epochs: got {epochs:g}; expected a number above 0")
     if options.sampler == "full":
-        return math.ceil(epochs)
-    if options.sampling_rate is not None:
-        each = math.ceil(1 / _rate(options.sampling_rate) - 1e-9)
-    elif options.drop_last:
-        each = max(1, math.floor(options.records / options.batch_size))
+        each = 1.0
+    elif options.sampling_rate is not None:
+        each = 1 / _rate(options.sampling_rate)
     else:
-        each = math.ceil(options.records / options.batch_size - 1e-9)
-    return math.ceil(epochs * each - 1e-9)
+        each = options.records / options.batch_size
+    if not epochs * each < MOST_STEPS:
+        raise InputError(
+            f"--epochs: got {epochs:g}; expected less than {MOST_STEPS:,} steps, of which an epoch "
+            f"has {each:.6g}"
+        )
+    if options.sampler == "full":
+        return math.ceil(epochs)
+    whole = max(1, math.floor(each)) if options.drop_last else math.ceil(each - 1e-9)
+    return math.ceil(epochs * whole - 1e-9)
 
 
 def unused(options: argparse.Namespace, setting: "Setting", answers: "list[Found]") -> list[str]:

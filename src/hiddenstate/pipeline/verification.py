@@ -2,6 +2,7 @@
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -64,6 +65,27 @@ def equal(cached: pd.DataFrame, new: pd.DataFrame) -> dict[str, float | int | bo
     return found | {"differing": max(shares), "agree": max(shares) <= FEW}
 
 
+def _by(cached: pd.DataFrame) -> list[str]:
+    """Columns that tell the scores apart which are compared."""
+    return [*(["adversary"] if "adversary" in cached else []), "world"]
+
+
+def refuse_few(cached: pd.DataFrame, models: int) -> None:
+    """InputError where so many new models per data set and repeat are too few to ``compare``."""
+    groups = cached.groupby(_by(cached))
+    for key, one in groups:
+        _refuse_few(key, len(one), models * one["repeat"].nunique(), len(groups))
+
+
+def _refuse_few(key: tuple[Any, ...], cached: int, new: int, comparisons: int) -> None:
+    if not can_disagree(cached, new, comparisons):
+        raise InputError(
+            f"models: got {new} new and {cached} cached scores of one data set "
+            f"({', '.join(map(str, key))}); expected enough that a test at level "
+            f"{LEVEL / comparisons:g} can reject"
+        )
+
+
 def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """Two-sample Kolmogorov-Smirnov tests, exact at small sizes; one row for each.
 
@@ -76,7 +98,7 @@ def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     """
     from scipy import stats
 
-    by = [*(["adversary"] if "adversary" in cached else []), "world"]
+    by = _by(cached)
     pairs = [dict(list(frame.groupby(by)["score"])) for frame in (cached, new)]
     if pairs[0].keys() != pairs[1].keys():
         raise InputError(
@@ -86,12 +108,7 @@ def compare(cached: pd.DataFrame, new: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, one in pairs[0].items():
         other = pairs[1][key]
-        if not can_disagree(len(one), len(other), len(pairs[0])):
-            raise InputError(
-                f"models: got {len(other)} new and {len(one)} cached scores of one data set "
-                f"({', '.join(map(str, key))}); expected enough that a test at level "
-                f"{LEVEL / len(pairs[0]):g} can reject"
-            )
+        _refuse_few(key, len(one), len(other), len(pairs[0]))
         test = stats.ks_2samp(one, other)
         p_value = min(1.0, test.pvalue * len(pairs[0]))
         rows.append(

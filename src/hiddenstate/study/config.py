@@ -63,10 +63,7 @@ def _check_cells(path: str | Path, name: str, grid: Grid) -> None:
     for problem in papers.load(name).limits(grid):
         raise InputError(f"{path}: {name}.{problem}")
     for key, values, twice in _repeated(grid.model_dump(), name):
-        raise InputError(
-            f"{path}: {key}: got {_shown(values)}; expected each once, "
-            f"but {_shown(twice)} stands twice"
-        )
+        raise InputError(_twice(path, key, values, twice))
     try:
         jobs = papers.load(name).jobs(grid)
     except InputError as error:
@@ -85,6 +82,12 @@ def _repeated(value: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
             if one in value[:i]:
                 yield key, value, one
             yield from _repeated(one, f"{key}.{i}")
+
+
+def _twice(path: str | Path, key: str, values: Any, twice: Any) -> str:
+    return (
+        f"{path}: {key}: got {_shown(values)}; expected each once, but {_shown(twice)} stands twice"
+    )
 
 
 def grid_name(path: str | Path, name: str, grid: Any, seed: int) -> str:
@@ -133,6 +136,7 @@ def schema() -> dict[str, Any]:
             "type": "array",
             "items": {"enum": papers.names()},
             "maxItems": len(papers.names()),
+            "uniqueItems": True,
             "description": "families that the scale has, of all whose sections there are",
         },
     }
@@ -177,6 +181,14 @@ class _Loader(yaml.SafeLoader):
             raise yaml.MarkedYAMLError(problem="references (*) are not read", problem_mark=mark)
         return super().compose_node(parent, index)
 
+    def compose_scalar_node(self, anchor: Any) -> yaml.ScalarNode:
+        node = super().compose_scalar_node(anchor)
+        # An escape can write half of a character, which no JSON has.
+        if not node.value.isascii() and any("\ud800" <= sign <= "\udfff" for sign in node.value):
+            problem = f"{_shown(node.value)} has half of a character; expected whole ones"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        return node
+
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
         for key, _ in node.value:
@@ -190,6 +202,15 @@ class _Loader(yaml.SafeLoader):
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
+
+def _refuse(_: yaml.SafeLoader, node: yaml.Node) -> Any:
+    kind = node.tag.rpartition(":")[2]
+    problem = f"got a value of type {kind}; expected text, in quotes, a number or a list"
+    raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+
+
+for _kind in ("timestamp", "binary", "set", "omap", "pairs"):
+    _Loader.add_constructor(f"tag:yaml.org,2002:{_kind}", _refuse)
 
 _NUMBER = re.compile(r"[-+]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d+)?|[-+]?\.inf|\.nan")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"[-+]?\d+$"), [*"-+0123456789"])
@@ -219,6 +240,8 @@ def _sections(path: Path) -> dict[str, Any]:
             raise InputError(
                 f"{path}: only: got {_shown(name)}; expected a family with a section: {present}"
             )
+    for key, names, twice in _repeated(only, "only"):
+        raise InputError(_twice(path, key, names, twice))
     left_out = set(papers.names()) - set(only)
     return {key: value for key, value in content.items() if key not in left_out}
 
@@ -285,7 +308,7 @@ def checked(
     """
     try:
         # Strict as JSON is: true is no number, nor is a number in quotes.
-        return expected.model_validate_json(json.dumps(content, default=str), strict=True)
+        return expected.model_validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
         raise InputError(_explain(path, expected, error, known)) from error
 
