@@ -350,6 +350,35 @@ def test_a_sampled_gradient_has_its_weight_in_every_step():
     assert found.epsilon(1e-5) == pytest.approx(linear_losses, rel=1e-3)
 
 
+@pytest.mark.parametrize("every", [1, 3])
+def test_sampling_does_not_amplify_a_canary_that_it_does_not_decide(every):
+    """Poisson batches gave the epsilon of a canary that is in a hundredth of the steps."""
+    found, used = {}, STEPS // every
+    for sampling in (FullBatch(), Poisson(0.01)):
+        audit = make(Inserted(Coordinate(7), Periodic(every)), sampling=sampling)
+        mechanism = dataclasses.replace(audit.mechanism, insertions=used)
+        one = nn.Linear(5, 3, bias=False)
+        audit = Ensemble(
+            one, mechanism, X, Y, audit.canary, flat_parameters(one),
+            loss=lambda outputs, labels: outputs[:, 0],
+        )  # fmt: skip
+        found[sampling] = expected(audit)
+        assert found[sampling].separation == pytest.approx(math.sqrt(used / STEPS * used), rel=1e-5)
+        assert found[sampling].used.sum(1).tolist() == [used, used]
+        whole = mechanism.epsilon(1e-5, records=RECORDS)
+        assert found[sampling].most == pytest.approx(math.sqrt(used))
+        assert found[sampling].epsilon(1e-5) <= whole * (1 + 1e-6)
+        if every == 1:
+            assert found[sampling].epsilon(1e-5) == pytest.approx(whole, rel=1e-3)
+        # Steps without the canary have no weight along a trajectory either.
+        along = trajectory(audit).epsilon(1.0, 1e-5)
+        assert along == pytest.approx(found[sampling].epsilon(1e-5), rel=1e-3)
+    one, other = found.values()
+    assert one.rate == other.rate == 1
+    assert one.cosine == pytest.approx(other.cosine) == pytest.approx(math.sqrt(used / STEPS))
+    assert one.epsilon(1e-5) == pytest.approx(other.epsilon(1e-5))
+
+
 def test_pairs_have_one_start_and_one_draw_of_the_batches():
     audit = make(sigma=0.05, sampling=Poisson(0.3), clipping_norm=100.0)
     drawn = dataclasses.replace(audit, initial=lambda rng: torch.randn(57, generator=_torch(rng)))

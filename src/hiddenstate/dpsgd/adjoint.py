@@ -69,8 +69,9 @@ class Expected:
     the canary. trajectories: of each model without the canary. norms: shape (pairs, steps), norms
     of its clipped gradients over the clipping norm. used: shape (pairs, steps), whether a step
     used it.
-    noise_multiplier, rate: of the mechanism and its sampling. errors: standard errors of upper and
-    lower, over pairs and passes.
+    noise_multiplier: of the mechanism. rate: with which Poisson batches draw the canary, 1 for
+    others and for a canary with a schedule. errors: standard errors of upper and lower, over pairs
+    and passes.
     """
 
     differences: Floats
@@ -161,8 +162,9 @@ class Trajectory:
     """A training without the canary, to first order in the canary and in the noise; no bound.
 
     weights: shape (steps,), how far the canary's clipped gradient moves the score where a step uses
-    it. deviation: of what all noise adds to the score. batches: of what the draw of Poisson batches
-    adds, 0 with others. start: of what the draw of the start adds, 0 for a start that is known.
+    it; 0 for steps that are not in a canary's schedule. deviation: of what all noise adds to the
+    score. batches: of what the draw of Poisson batches adds, 0 with others. start: of what the draw
+    of the start adds, 0 for a start that is known.
     """
 
     weights: Floats
@@ -171,7 +173,8 @@ class Trajectory:
     start: float = 0.0
 
     def epsilon(self, rate: float, delta: float) -> float:
-        """Epsilon of the weights of sampled steps, summed, at most that of all iterates.
+        """Epsilon of the weights of steps that have the canary at a rate, summed, at most that of
+        all iterates. The rate is 1 for a canary with a schedule.
 
         It is that of who knows the start and the batches, except for the canary's place; ``hidden``
         has that of who knows neither. Weights below 0 count as 0.
@@ -461,6 +464,8 @@ def expected(
         if one is not other
     ]
     absent = [_product(pair.passes[1][0], pair.passes[1][-1]) for pair in found]
+    # Nothing is amplified where the canary's own schedule decides on its steps.
+    sampled = ensemble.canary.sampled and isinstance(mechanism.sampling, Poisson)
     (upper, above), (lower, below) = (_root(np.array(squares)) for squares in (own, cross))
     return Expected(
         differences=np.array([p.difference for p in found]),
@@ -471,7 +476,7 @@ def expected(
         norms=np.stack([p.norms for p in found]),
         used=np.stack([p.used for p in found]),
         noise_multiplier=mechanism.noise_multiplier,
-        rate=mechanism.sampling.rate if isinstance(mechanism.sampling, Poisson) else 1.0,
+        rate=mechanism.sampling.rate if sampled else 1.0,
         errors=(noise * above, noise * below),
     )
 
@@ -587,15 +592,18 @@ def _canary_along(
     mechanism, inserted = run.ensemble.mechanism, Additions([run])
     canary = [_canary(run, inserted, theta, step) for step, theta in enumerate(iterates[:-1])]
     moved = torch.stack([gradient for gradient, _ in canary])
-    weights = -mechanism.learning_rate * (back.adjoints * moved).sum(1)
+    used = np.array([here for _, here in canary])
+    weights = (-mechanism.learning_rate * (back.adjoints * moved).sum(1)).double().cpu().numpy()
+    if not run.ensemble.canary.sampled:  # its schedule never uses it in other steps
+        weights = weights * used
     noise = mechanism.learning_rate * mechanism.noise_std
     trajectory = Trajectory(
-        weights.double().cpu().numpy(),
+        weights,
         noise * math.sqrt(_product(back.adjoints, back.adjoints)),
         back.batches,
     )
     norms = (moved.norm(dim=1) / mechanism.clipping_norm).double().cpu().numpy()
-    return trajectory, norms, np.array([used for _, used in canary])
+    return trajectory, norms, used
 
 
 @dataclass(frozen=True, eq=False)
