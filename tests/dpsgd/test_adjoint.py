@@ -506,6 +506,13 @@ def test_hidden_starts_and_batches_spread_scores_as_many_models_show(deviation, 
     assert law.deviation * 1.15 != pytest.approx(seen, rel=0.06)
 
 
+@pytest.mark.parametrize("shape", [(57, 1), (1,), (56,)])
+def test_deviations_of_a_start_of_another_shape_are_refused(shape):
+    audit = make(sampling=Poisson(0.3))
+    with pytest.raises(InputError, match=rf"^start: got shape \({shape[0]},.*; expected 57"):
+        trajectory(audit, start=torch.full(shape, 0.1))
+
+
 def test_the_hidden_law_has_mean_weights_and_all_three_variances():
     found = [
         Trajectory(np.array([1.0, 3.0]), 3.0, 2.0, 6.0), Trajectory(np.array([2.0, 5.0]), 1.0)

@@ -496,6 +496,8 @@ def trajectory(
     """
     _supported(ensemble)
     gradients = ensemble.clipped_sum(device)
+    if start is not None:
+        start = gradients.taken(start, name="start")
     with single_precision(gradients.device):
         present, absent = _runs(ensemble, gradients, seed, name, 0)
         iterates = _iterates(absent)
@@ -504,7 +506,7 @@ def trajectory(
         found = _canary_along(present, iterates, back)[0]
         if start is None:
             return found
-        moved = (back.start + _score_by_start(absent)).double() * start.to(back.start.device)
+        moved = (back.start + _score_by_start(absent)).double() * start
     return replace(found, start=float(torch.linalg.vector_norm(moved)))
 
 
