@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -176,6 +177,66 @@ def test_a_product_that_is_no_derivative_is_refused(model, x, message):
     theta = flat_parameters(gradients.kernel.problem.model)
     with pytest.raises(InputError, match=message):
         vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta))
+
+
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("clipping_norm", [1.0, 1e12, math.inf])
+def test_a_product_is_compared_whether_gradients_are_clipped_or_not(clipping_norm, size):
+    torch.manual_seed(0)
+    model = Between(lambda h: h * (h.detach() ** 2 + 1))
+    gradients = ClippedSum(model, X, Y, loss=lambda o, y: size * cross_entropy(o, y))
+    theta = flat_parameters(model)
+    with pytest.raises(InputError, match="by finite differences"):
+        vjp(gradients, theta, np.arange(4), clipping_norm, torch.ones_like(theta))
+
+
+@pytest.mark.parametrize("clipping_norm", [1.0, 1e12, math.inf])
+@pytest.mark.parametrize("fitted", [10, 15, 30])
+def test_gradients_that_are_rounding_have_a_product(clipping_norm, fitted):
+    """Of records that a model has learnt, whose probabilities are 1 to the last digits."""
+    x, y = np.zeros((6, 4), np.float32), np.arange(6) % 2
+    x[np.arange(6), np.arange(6) % 4] = np.where(y, 1.0, -1.0)
+    model = nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-1.0], [1.0]]).expand(2, 4) * fitted)
+        model.bias.zero_()
+    gradients = ClippedSum(model, x, y)
+    theta = flat_parameters(model)
+    found = vjp(gradients, theta, np.arange(6), clipping_norm, torch.ones_like(theta))
+    assert found.isfinite().all()
+
+
+class Wrong(torch.autograd.Function):
+    """The sine, whose rule for torch.func's vmap alone is wrong."""
+
+    @staticmethod
+    def forward(h):
+        return h.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0].cos()
+
+    @staticmethod
+    def vmap(info, in_dims, h):
+        return (1.05 * h).sin(), in_dims[0]
+
+
+def test_a_product_of_other_gradients_than_autograd_s_is_refused():
+    """ClippedSum takes such a model record by record."""
+    torch.manual_seed(0)
+    model = Between(Wrong.apply)
+    for kernel in ("torch", "explicit"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gradients = ClippedSum(model, X, Y, kernel=kernel)
+        theta = flat_parameters(model)
+        with pytest.raises(InputError, match=r"model: torch\.func's gradients .* autograd's"):
+            vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta))
 
 
 def falls_short(h):

@@ -313,7 +313,8 @@ def _refuse_other_derivatives(problem: Problem, theta: Tensor, clipping_norm: fl
     Derivatives of a few records' gradients, and of the sum of more with random signs, are compared
     with finite differences in float64, near theta (p,), in a random direction. A kink (ReLU)
     between two points tells by steps of two sizes whose differences disagree; where none agree,
-    nothing is known, nor of gradients that are as good as 0 beside the clipping norm.
+    nothing is known, nor of gradients that are as good as 0 beside the clipping norm. The sum is
+    that of autograd too, by which the clipped sums are compared.
     """
     try:
         with on_trial():
@@ -358,13 +359,36 @@ def _compared(
     at, direction = (at + scale * noise).requires_grad_(), scale * direction
     signs = torch.from_numpy(rng.choice((-1.0, 1.0), len(ys))).to(dtype)
     steps = _STEPS if dtype == torch.float64 else _STEPS_OF_FLOAT32
-    # More records have more kinks: of these, far steps would tell nothing.
-    along, least = (at, direction, vector), 1e-6 * clipping_norm
+    largest = _refuse_other_gradients(own, at, xs, ys, signs)
+    # More records have more kinks: of these, far steps would tell nothing. With clipping off, what
+    # counts as 0 is small beside the largest gradient or 1, for all may be rounding alone.
+    along, least = (at, direction, vector), 1e-3 * min(clipping_norm, max(largest, 1.0))
     return _differing(
         lambda at, graph: _per_sample(own, at, x, y), *along, steps, least
     ) or _differing(
         lambda at, graph: _summed(own, at, xs, ys, signs, graph), *along, steps[1:], least
     )
+
+
+def _refuse_other_gradients(
+    problem: Problem, theta: Tensor, x: Tensor, y: Tensor, weights: Tensor
+) -> float:
+    """The records' largest gradient norm; InputError where they do not sum to autograd's."""
+    rows = max(_RECORDS, _BLOCK_BYTES // (theta.element_size() * problem.parameters))
+    total, norms = -_summed(problem, theta, x, y, weights, False)[0].double(), []
+    for part in torch.arange(len(y)).split(rows):
+        each = _per_sample(problem, theta, x[part], y[part]).detach().double()
+        total += weights[part].double() @ each
+        norms.append(each.norm(dim=1))
+    every = torch.cat(norms)
+    off, size = float(total.norm()), float(every.sum())
+    if off > (1e-6 if theta.dtype == torch.float64 else 1e-3) * size:
+        raise InputError(
+            f"model: torch.func's gradients of {len(y)} records sum to another vector than "
+            f"autograd's, off by {off:.3g} where their norms sum to {size:.3g}; expected a model "
+            "whose functions have right rules for torch.func.vmap"
+        )
+    return float(every.max())
 
 
 def _spread(problem: Problem, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
