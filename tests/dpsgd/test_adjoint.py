@@ -239,6 +239,31 @@ def test_a_product_of_other_gradients_than_autograd_s_is_refused():
             vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta))
 
 
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_product_is_made_where_gradients_are_off(off, checked):
+    gradients, vector = ClippedSum(network(), X, Y), torch.ones(57)
+    theta, chosen = flat_parameters(network()), np.arange(4)
+    expected_product = vjp(ClippedSum(network(), X, Y), theta, chosen, 0.5, vector)
+    if checked:
+        vjp(gradients, theta, chosen, 0.5, vector)
+    with off():
+        found = vjp(gradients, theta, chosen, 0.5, vector)
+        made_here = vjp(gradients, theta.clone(), chosen, 0.5, vector.clone())
+    assert expected_product.norm() > 0
+    assert torch.equal(found, expected_product) and torch.equal(made_here, expected_product)
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("canary", [RECORD, Inserted(Coordinate(2))])
+def test_an_expected_audit_is_made_where_gradients_are_off(off, canary):
+    audit = make(canary)
+    with off():
+        found = expected(audit), trajectory(audit)
+    assert found[0].separation == expected(audit).separation
+    assert found[1].deviation == trajectory(audit).deviation
+
+
 def falls_short(h):
     """Its derivative misses a part where a hidden number is large."""
     return torch.where(h.abs() > 2, h * h.detach() / 2, h)

@@ -197,6 +197,8 @@ def hidden(trajectories: Sequence[Trajectory]) -> Trajectory:
     return Trajectory(np.mean([one.weights for one in trajectories], 0), math.sqrt(variance))
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def vjp(
     gradients: ClippedSum,
     theta: Tensor,
@@ -212,6 +214,7 @@ def vjp(
     """
     theta, vector = gradients.taken(theta, clipping_norm), gradients.taken(vector, name="vector")
     indices = checked_indices(indices, gradients.records)
+    vector = vector.clone()  # one that was made in inference mode enters no graph
     with single_precision(gradients.device):
         return _vjp(gradients, theta, indices, clipping_norm, vector)[0]
 
@@ -451,6 +454,8 @@ def _differing(
     return None
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def expected(
     ensemble: Ensemble,
     *,
@@ -505,6 +510,8 @@ def expected(
     )
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def trajectory(
     ensemble: Ensemble,
     *,
