@@ -112,6 +112,20 @@ def test_arrays_that_are_read_only_are_taken_without_a_warning_and_stay_as_they_
     assert np.array_equal(x, X)
 
 
+def test_records_on_disk_are_read_for_a_checkpoint(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    model = nn.Linear(6, 4)
+    tables = [
+        scores(
+            Ensemble(model, MECHANISM, x, Y, blank((6,), 1), flat_parameters(model)),
+            models=1, seed=0, checkpoint=tmp_path / "same",
+        )
+        for x in (X, mapped)
+    ]  # fmt: skip
+    assert tables[0].equals(tables[1])
+
+
 def lazy():
     return nn.Sequential(nn.LazyLinear(4))
 
