@@ -116,6 +116,7 @@ class ClippedSum:
             self.kernel = _kernel(kernel, problem, probe)
             if where.type not in ("cpu", "meta"):
                 refuse_on_device(self.kernel, probe)
+        self._classes = probe.classes if loss is cross_entropy else None
         self.augmentation, self.device, self.dtype = augmentation, where, problem.dtype
         self.parameters, self.kind = problem.parameters, self.kernel.kind
         self.record_bytes, self.widest = self.kernel.record_bytes, max(self.kernel.floats())
@@ -218,6 +219,8 @@ class ClippedSum:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
         problem = self.kernel.problem
         records, labels = self._checked(x, y)
+        if self._classes is not None:
+            refuse_classes(labels, self._classes)
         if problem.channels_last:
             records = with_channels_last(records)  # as those of the sum
         with torch.no_grad():
@@ -229,6 +232,10 @@ class ClippedSum:
     def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
         """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
         right, theta = 0, self.taken(theta)
+        if len(x) != len(y):
+            raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
+        if self._classes is not None:
+            refuse_classes(whole_labels(tensor("y", y)), self._classes)
         for start in range(0, len(y), 256):
             records, labels = self._checked(x[start : start + 256], y[start : start + 256])
             right += int((self.kernel.guesses(theta, records) == labels.to(self.device)).sum())
