@@ -112,6 +112,15 @@ def test_arrays_that_are_read_only_are_taken_without_a_warning_and_stay_as_they_
     assert np.array_equal(x, X)
 
 
+@pytest.mark.parametrize("kernel", ["native", "torch", "explicit"])
+def test_views_without_an_augmentation_are_refused(kernel):
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+    total = ClippedSum(model, X, Y, kernel=kernel)
+    theta, views = flat_parameters(model), np.zeros((3, 7, 3), int)
+    with pytest.raises(InputError, match=r"^drawn: got views .*; expected None"):
+        total(theta, np.arange(3), 1.0, views)
+
+
 @pytest.mark.parametrize("label", [-100, -1, 4])
 def test_labels_of_a_test_set_that_are_no_classes_are_refused(label):
     """Torch has a loss of 0 for the label -100."""

@@ -167,6 +167,8 @@ class ClippedSum:
         """
         theta = self.taken(theta, clipping_norm)
         indices = checked_indices(indices, self.records)
+        if drawn is not None and self.augmentation is None:
+            raise InputError("drawn: got views without an augmentation; expected None")
         if isinstance(self.kernel, Native):
             return self.kernel.sum(theta, indices, clipping_norm)
         return self.kernel.sum(theta, indices, clipping_norm, drawn)
