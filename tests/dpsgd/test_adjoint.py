@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
+import warnings
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -178,6 +179,91 @@ def test_a_product_that_is_no_derivative_is_refused(model, x, message):
         vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta))
 
 
+@pytest.mark.parametrize("size", [1e-4, 1.0, 1e4])
+@pytest.mark.parametrize("clipping_norm", [1.0, 1e12, math.inf])
+def test_a_product_is_compared_whether_gradients_are_clipped_or_not(clipping_norm, size):
+    torch.manual_seed(0)
+    model = Between(lambda h: h * (h.detach() ** 2 + 1))
+    gradients = ClippedSum(model, X, Y, loss=lambda o, y: size * cross_entropy(o, y))
+    theta = flat_parameters(model)
+    with pytest.raises(InputError, match="by finite differences"):
+        vjp(gradients, theta, np.arange(4), clipping_norm, torch.ones_like(theta))
+
+
+@pytest.mark.parametrize("clipping_norm", [1.0, 1e12, math.inf])
+@pytest.mark.parametrize("fitted", [10, 15, 30])
+def test_gradients_that_are_rounding_have_a_product(clipping_norm, fitted):
+    """Of records that a model has learnt, whose probabilities are 1 to the last digits."""
+    x, y = np.zeros((6, 4), np.float32), np.arange(6) % 2
+    x[np.arange(6), np.arange(6) % 4] = np.where(y, 1.0, -1.0)
+    model = nn.Linear(4, 2)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[-1.0], [1.0]]).expand(2, 4) * fitted)
+        model.bias.zero_()
+    gradients = ClippedSum(model, x, y)
+    theta = flat_parameters(model)
+    found = vjp(gradients, theta, np.arange(6), clipping_norm, torch.ones_like(theta))
+    assert found.isfinite().all()
+
+
+class Wrong(torch.autograd.Function):
+    """The sine, whose rule for torch.func's vmap alone is wrong."""
+
+    @staticmethod
+    def forward(h):
+        return h.sin()
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * ctx.saved_tensors[0].cos()
+
+    @staticmethod
+    def vmap(info, in_dims, h):
+        return (1.05 * h).sin(), in_dims[0]
+
+
+def test_a_product_of_other_gradients_than_autograd_s_is_refused():
+    """ClippedSum takes such a model record by record."""
+    torch.manual_seed(0)
+    model = Between(Wrong.apply)
+    for kernel in ("torch", "explicit"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            gradients = ClippedSum(model, X, Y, kernel=kernel)
+        theta = flat_parameters(model)
+        with pytest.raises(InputError, match=r"model: torch\.func's gradients .* autograd's"):
+            vjp(gradients, theta, np.arange(4), 0.5, torch.ones_like(theta))
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_product_is_made_where_gradients_are_off(off, checked):
+    gradients, vector = ClippedSum(network(), X, Y), torch.ones(57)
+    theta, chosen = flat_parameters(network()), np.arange(4)
+    expected_product = vjp(ClippedSum(network(), X, Y), theta, chosen, 0.5, vector)
+    if checked:
+        vjp(gradients, theta, chosen, 0.5, vector)
+    with off():
+        found = vjp(gradients, theta, chosen, 0.5, vector)
+        made_here = vjp(gradients, theta.clone(), chosen, 0.5, vector.clone())
+    assert expected_product.norm() > 0
+    assert torch.equal(found, expected_product) and torch.equal(made_here, expected_product)
+
+
+@pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("canary", [RECORD, Inserted(Coordinate(2))])
+def test_an_expected_audit_is_made_where_gradients_are_off(off, canary):
+    audit = make(canary)
+    with off():
+        found = expected(audit), trajectory(audit)
+    assert found[0].separation == expected(audit).separation
+    assert found[1].deviation == trajectory(audit).deviation
+
+
 def falls_short(h):
     """Its derivative misses a part where a hidden number is large."""
     return torch.where(h.abs() > 2, h * h.detach() / 2, h)
@@ -350,6 +436,35 @@ def test_a_sampled_gradient_has_its_weight_in_every_step():
     assert found.epsilon(1e-5) == pytest.approx(linear_losses, rel=1e-3)
 
 
+@pytest.mark.parametrize("every", [1, 3])
+def test_sampling_does_not_amplify_a_canary_that_it_does_not_decide(every):
+    """Poisson batches gave the epsilon of a canary that is in a hundredth of the steps."""
+    found, used = {}, STEPS // every
+    for sampling in (FullBatch(), Poisson(0.01)):
+        audit = make(Inserted(Coordinate(7), Periodic(every)), sampling=sampling)
+        mechanism = dataclasses.replace(audit.mechanism, insertions=used)
+        one = nn.Linear(5, 3, bias=False)
+        audit = Ensemble(
+            one, mechanism, X, Y, audit.canary, flat_parameters(one),
+            loss=lambda outputs, labels: outputs[:, 0],
+        )  # fmt: skip
+        found[sampling] = expected(audit)
+        assert found[sampling].separation == pytest.approx(math.sqrt(used / STEPS * used), rel=1e-5)
+        assert found[sampling].used.sum(1).tolist() == [used, used]
+        whole = mechanism.epsilon(1e-5, records=RECORDS)
+        assert found[sampling].most == pytest.approx(math.sqrt(used))
+        assert found[sampling].epsilon(1e-5) <= whole * (1 + 1e-6)
+        if every == 1:
+            assert found[sampling].epsilon(1e-5) == pytest.approx(whole, rel=1e-3)
+        # Steps without the canary have no weight along a trajectory either.
+        along = trajectory(audit).epsilon(1.0, 1e-5)
+        assert along == pytest.approx(found[sampling].epsilon(1e-5), rel=1e-3)
+    one, other = found.values()
+    assert one.rate == other.rate == 1
+    assert one.cosine == pytest.approx(other.cosine) == pytest.approx(math.sqrt(used / STEPS))
+    assert one.epsilon(1e-5) == pytest.approx(other.epsilon(1e-5))
+
+
 def test_pairs_have_one_start_and_one_draw_of_the_batches():
     audit = make(sigma=0.05, sampling=Poisson(0.3), clipping_norm=100.0)
     drawn = dataclasses.replace(audit, initial=lambda rng: torch.randn(57, generator=_torch(rng)))
@@ -475,6 +590,13 @@ def test_hidden_starts_and_batches_spread_scores_as_many_models_show(deviation, 
     seen = table.loc[table.world == "out", "score"].std()
     assert law.deviation == pytest.approx(seen, rel=0.06)
     assert law.deviation * 1.15 != pytest.approx(seen, rel=0.06)
+
+
+@pytest.mark.parametrize("shape", [(57, 1), (1,), (56,)])
+def test_deviations_of_a_start_of_another_shape_are_refused(shape):
+    audit = make(sampling=Poisson(0.3))
+    with pytest.raises(InputError, match=rf"^start: got shape \({shape[0]},.*; expected 57"):
+        trajectory(audit, start=torch.full(shape, 0.1))
 
 
 def test_the_hidden_law_has_mean_weights_and_all_three_variances():

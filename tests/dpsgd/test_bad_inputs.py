@@ -112,6 +112,51 @@ def test_arrays_that_are_read_only_are_taken_without_a_warning_and_stay_as_they_
     assert np.array_equal(x, X)
 
 
+@pytest.mark.parametrize("kernel", ["native", "torch", "explicit"])
+def test_views_without_an_augmentation_are_refused(kernel):
+    model = nn.Sequential(nn.Linear(6, 5), nn.Tanh(), nn.Linear(5, 4))
+    total = ClippedSum(model, X, Y, kernel=kernel)
+    theta, views = flat_parameters(model), np.zeros((3, 7, 3), int)
+    with pytest.raises(InputError, match=r"^drawn: got views .*; expected None"):
+        total(theta, np.arange(3), 1.0, views)
+
+
+@pytest.mark.parametrize("label", [-100, -1, 4])
+def test_labels_of_a_test_set_that_are_no_classes_are_refused(label):
+    """Torch has a loss of 0 for the label -100."""
+    model = nn.Linear(6, 4)
+    total, theta = ClippedSum(model, X, Y), flat_parameters(model)
+    x, y = np.tile(X, (40, 1)), np.tile(Y, 40)
+    y[300] = label
+    for call in (total.losses, total.accuracy):
+        message = f"^y: record 300 has the label {label}; expected 0 to 3"
+        with pytest.raises(InputError, match=message):
+            call(theta, x, y)
+        call(theta, x[:300], y[:300])
+
+
+def test_a_test_set_of_more_records_than_labels_is_refused():
+    model = nn.Linear(6, 4)
+    total, theta = ClippedSum(model, X, Y), flat_parameters(model)
+    for call in (total.losses, total.accuracy):
+        with pytest.raises(InputError, match=r"^y: got 256 labels; expected 320"):
+            call(theta, np.tile(X, (40, 1)), np.tile(Y, 40)[:256])
+
+
+def test_records_on_disk_are_read_for_a_checkpoint(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    model = nn.Linear(6, 4)
+    tables = [
+        scores(
+            Ensemble(model, MECHANISM, x, Y, blank((6,), 1), flat_parameters(model)),
+            models=1, seed=0, checkpoint=tmp_path / "same",
+        )
+        for x in (X, mapped)
+    ]  # fmt: skip
+    assert tables[0].equals(tables[1])
+
+
 def lazy():
     return nn.Sequential(nn.LazyLinear(4))
 

@@ -1053,6 +1053,72 @@ def test_adversaries_of_one_audit_read_the_models_that_have_no_canary():
     assert list(table.adversary.unique()) == list(canaries)
 
 
+@pytest.mark.parametrize(
+    ("canaries", "parts", "message"),
+    [
+        (
+            [Inserted(Coordinate(d), Periodic(1)) for d in (0, 1)],
+            {"adjacency": "replace"},
+            "'replace' has them add the opposite of a canary's gradient",
+        ),
+        (
+            [blank((1, 8, 8), 9), Inserted(FIRST, None)],
+            {"adjacency": "replace"},
+            "'replace' has them",
+        ),
+        (
+            [Inserted(FIRST, Periodic(5)), blank((1, 8, 8), 9)],
+            {"sampling": Cyclic(5)},
+            "batches are drawn from 21 records, not 20",
+        ),
+    ],
+)
+def test_adversaries_whose_models_without_the_canary_differ_are_refused(canaries, parts, message):
+    """Of two coordinates, "replace" gave the second one models that move the first one alone."""
+    audit = make(canary=canaries[0], noise_multiplier=4.0, **parts)
+    ensembles = {str(i): dataclasses.replace(audit, canary=c) for i, c in enumerate(canaries)}
+    with pytest.raises(InputError, match=f"ensembles: '1' .* than '0' has: .*{message}"):
+        scores_by_adversary(ensembles, models=1, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("canaries", "adjacency"),
+    [
+        ([blank((1, 8, 8), y) for y in (9, 3)], "replace"),
+        ([blank((1, 8, 8), 9), Inserted(FIRST, Periodic(2))], "add_or_remove"),
+    ],
+)
+def test_adversaries_whose_models_without_the_canary_are_the_same_share_them(canaries, adjacency):
+    """Records that replace the same one, and full batches, in which all canaries are alike."""
+    audit = make(adjacency=adjacency)
+    ensembles = {str(i): dataclasses.replace(audit, canary=c) for i, c in enumerate(canaries)}
+    table = scores_by_adversary(ensembles, models=2, seed=5)
+    for word, part in table.groupby("adversary", sort=False):
+        alone = scores(ensembles[word], models=2, seed=5)
+        assert part.drop(columns="adversary").reset_index(drop=True).equals(alone)
+
+
+class Counting:
+    """Reads the coordinate that its number of insertions names."""
+
+    name = "counting"
+
+    def canary(self, known):
+        return Coordinate(known.insertions).canary(known)
+
+
+def test_each_adversary_knows_its_own_number_of_insertions():
+    audit = make(insertions=5, canary=Inserted(FIRST, Periodic(1)))
+    every = {"first": Periodic(1), "second": Periodic(2)}
+    ensembles = {
+        word: dataclasses.replace(audit, canary=Inserted(Counting(), schedule))
+        for word, schedule in every.items()
+    }
+    table = scores_by_adversary(ensembles, models=1, seed=5)
+    for word, part in table.groupby("adversary", sort=False):
+        assert part.score.tolist() == scores(ensembles[word], models=1, seed=5).score.tolist()
+
+
 def test_no_two_models_of_an_audit_share_random_numbers():
     audit, purposes = make(), ("initialisation", "sampling", "noise", "adversary")
     gradients = audit.clipped_sum()

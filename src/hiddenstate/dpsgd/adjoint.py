@@ -69,8 +69,9 @@ class Expected:
     the canary. trajectories: of each model without the canary. norms: shape (pairs, steps), norms
     of its clipped gradients over the clipping norm. used: shape (pairs, steps), whether a step
     used it.
-    noise_multiplier, rate: of the mechanism and its sampling. errors: standard errors of upper and
-    lower, over pairs and passes.
+    noise_multiplier: of the mechanism. rate: with which Poisson batches draw the canary, 1 for
+    others and for a canary with a schedule. errors: standard errors of upper and lower, over pairs
+    and passes.
     """
 
     differences: Floats
@@ -161,8 +162,9 @@ class Trajectory:
     """A training without the canary, to first order in the canary and in the noise; no bound.
 
     weights: shape (steps,), how far the canary's clipped gradient moves the score where a step uses
-    it. deviation: of what all noise adds to the score. batches: of what the draw of Poisson batches
-    adds, 0 with others. start: of what the draw of the start adds, 0 for a start that is known.
+    it; 0 for steps that are not in a canary's schedule. deviation: of what all noise adds to the
+    score. batches: of what the draw of Poisson batches adds, 0 with others. start: of what the draw
+    of the start adds, 0 for a start that is known.
     """
 
     weights: Floats
@@ -171,7 +173,8 @@ class Trajectory:
     start: float = 0.0
 
     def epsilon(self, rate: float, delta: float) -> float:
-        """Epsilon of the weights of sampled steps, summed, at most that of all iterates.
+        """Epsilon of the weights of steps that have the canary at a rate, summed, at most that of
+        all iterates. The rate is 1 for a canary with a schedule.
 
         It is that of who knows the start and the batches, except for the canary's place; ``hidden``
         has that of who knows neither. Weights below 0 count as 0.
@@ -194,6 +197,8 @@ def hidden(trajectories: Sequence[Trajectory]) -> Trajectory:
     return Trajectory(np.mean([one.weights for one in trajectories], 0), math.sqrt(variance))
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def vjp(
     gradients: ClippedSum,
     theta: Tensor,
@@ -209,6 +214,7 @@ def vjp(
     """
     theta, vector = gradients.taken(theta, clipping_norm), gradients.taken(vector, name="vector")
     indices = checked_indices(indices, gradients.records)
+    vector = vector.clone()  # one that was made in inference mode enters no graph
     with single_precision(gradients.device):
         return _vjp(gradients, theta, indices, clipping_norm, vector)[0]
 
@@ -310,7 +316,8 @@ def _refuse_other_derivatives(problem: Problem, theta: Tensor, clipping_norm: fl
     Derivatives of a few records' gradients, and of the sum of more with random signs, are compared
     with finite differences in float64, near theta (p,), in a random direction. A kink (ReLU)
     between two points tells by steps of two sizes whose differences disagree; where none agree,
-    nothing is known, nor of gradients that are as good as 0 beside the clipping norm.
+    nothing is known, nor of gradients that are as good as 0 beside the clipping norm. The sum is
+    that of autograd too, by which the clipped sums are compared.
     """
     try:
         with on_trial():
@@ -355,13 +362,36 @@ def _compared(
     at, direction = (at + scale * noise).requires_grad_(), scale * direction
     signs = torch.from_numpy(rng.choice((-1.0, 1.0), len(ys))).to(dtype)
     steps = _STEPS if dtype == torch.float64 else _STEPS_OF_FLOAT32
-    # More records have more kinks: of these, far steps would tell nothing.
-    along, least = (at, direction, vector), 1e-6 * clipping_norm
+    largest = _refuse_other_gradients(own, at, xs, ys, signs)
+    # More records have more kinks: of these, far steps would tell nothing. With clipping off, what
+    # counts as 0 is small beside the largest gradient or 1, for all may be rounding alone.
+    along, least = (at, direction, vector), 1e-3 * min(clipping_norm, max(largest, 1.0))
     return _differing(
         lambda at, graph: _per_sample(own, at, x, y), *along, steps, least
     ) or _differing(
         lambda at, graph: _summed(own, at, xs, ys, signs, graph), *along, steps[1:], least
     )
+
+
+def _refuse_other_gradients(
+    problem: Problem, theta: Tensor, x: Tensor, y: Tensor, weights: Tensor
+) -> float:
+    """The records' largest gradient norm; InputError where they do not sum to autograd's."""
+    rows = max(_RECORDS, _BLOCK_BYTES // (theta.element_size() * problem.parameters))
+    total, norms = -_summed(problem, theta, x, y, weights, False)[0].double(), []
+    for part in torch.arange(len(y)).split(rows):
+        each = _per_sample(problem, theta, x[part], y[part]).detach().double()
+        total += weights[part].double() @ each
+        norms.append(each.norm(dim=1))
+    every = torch.cat(norms)
+    off, size = float(total.norm()), float(every.sum())
+    if off > (1e-6 if theta.dtype == torch.float64 else 1e-3) * size:
+        raise InputError(
+            f"model: torch.func's gradients of {len(y)} records sum to another vector than "
+            f"autograd's, off by {off:.3g} where their norms sum to {size:.3g}; expected a model "
+            "whose functions have right rules for torch.func.vmap"
+        )
+    return float(every.max())
 
 
 def _spread(problem: Problem, records: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -424,6 +454,8 @@ def _differing(
     return None
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def expected(
     ensemble: Ensemble,
     *,
@@ -461,6 +493,8 @@ def expected(
         if one is not other
     ]
     absent = [_product(pair.passes[1][0], pair.passes[1][-1]) for pair in found]
+    # Nothing is amplified where the canary's own schedule decides on its steps.
+    sampled = ensemble.canary.sampled and isinstance(mechanism.sampling, Poisson)
     (upper, above), (lower, below) = (_root(np.array(squares)) for squares in (own, cross))
     return Expected(
         differences=np.array([p.difference for p in found]),
@@ -471,11 +505,13 @@ def expected(
         norms=np.stack([p.norms for p in found]),
         used=np.stack([p.used for p in found]),
         noise_multiplier=mechanism.noise_multiplier,
-        rate=mechanism.sampling.rate if isinstance(mechanism.sampling, Poisson) else 1.0,
+        rate=mechanism.sampling.rate if sampled else 1.0,
         errors=(noise * above, noise * below),
     )
 
 
+@torch.inference_mode(False)
+@torch.enable_grad()
 def trajectory(
     ensemble: Ensemble,
     *,
@@ -491,6 +527,8 @@ def trajectory(
     """
     _supported(ensemble)
     gradients = ensemble.clipped_sum(device)
+    if start is not None:
+        start = gradients.taken(start, name="start")
     with single_precision(gradients.device):
         present, absent = _runs(ensemble, gradients, seed, name, 0)
         iterates = _iterates(absent)
@@ -499,7 +537,7 @@ def trajectory(
         found = _canary_along(present, iterates, back)[0]
         if start is None:
             return found
-        moved = (back.start + _score_by_start(absent)).double() * start.to(back.start.device)
+        moved = (back.start + _score_by_start(absent)).double() * start
     return replace(found, start=float(torch.linalg.vector_norm(moved)))
 
 
@@ -587,15 +625,18 @@ def _canary_along(
     mechanism, inserted = run.ensemble.mechanism, Additions([run])
     canary = [_canary(run, inserted, theta, step) for step, theta in enumerate(iterates[:-1])]
     moved = torch.stack([gradient for gradient, _ in canary])
-    weights = -mechanism.learning_rate * (back.adjoints * moved).sum(1)
+    used = np.array([here for _, here in canary])
+    weights = (-mechanism.learning_rate * (back.adjoints * moved).sum(1)).double().cpu().numpy()
+    if not run.ensemble.canary.sampled:  # its schedule never uses it in other steps
+        weights = weights * used
     noise = mechanism.learning_rate * mechanism.noise_std
     trajectory = Trajectory(
-        weights.double().cpu().numpy(),
+        weights,
         noise * math.sqrt(_product(back.adjoints, back.adjoints)),
         back.batches,
     )
     norms = (moved.norm(dim=1) / mechanism.clipping_norm).double().cpu().numpy()
-    return trajectory, norms, np.array([used for _, used in canary])
+    return trajectory, norms, used
 
 
 @dataclass(frozen=True, eq=False)

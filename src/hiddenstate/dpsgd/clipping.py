@@ -116,6 +116,7 @@ class ClippedSum:
             self.kernel = _kernel(kernel, problem, probe)
             if where.type not in ("cpu", "meta"):
                 refuse_on_device(self.kernel, probe)
+        self._classes = probe.classes if loss is cross_entropy else None
         self.augmentation, self.device, self.dtype = augmentation, where, problem.dtype
         self.parameters, self.kind = problem.parameters, self.kernel.kind
         self.record_bytes, self.widest = self.kernel.record_bytes, max(self.kernel.floats())
@@ -166,6 +167,8 @@ class ClippedSum:
         """
         theta = self.taken(theta, clipping_norm)
         indices = checked_indices(indices, self.records)
+        if drawn is not None and self.augmentation is None:
+            raise InputError("drawn: got views without an augmentation; expected None")
         if isinstance(self.kernel, Native):
             return self.kernel.sum(theta, indices, clipping_norm)
         return self.kernel.sum(theta, indices, clipping_norm, drawn)
@@ -227,6 +230,8 @@ class ClippedSum:
         """Losses of the records (x, y), not those of the sum, at theta (p,); shape (len(y),)."""
         problem = self.kernel.problem
         records, labels = self._checked(x, y)
+        if self._classes is not None:
+            refuse_classes(labels, self._classes)
         if problem.channels_last:
             records = with_channels_last(records)  # as those of the sum
         with torch.no_grad():
@@ -238,6 +243,10 @@ class ClippedSum:
     def accuracy(self, theta: Tensor, x: NDArray[np.float32], y: NDArray[np.int64]) -> float:
         """Share of the records (x, y), not those of the sum, that theta (p,) classifies rightly."""
         right, theta = 0, self.taken(theta)
+        if len(x) != len(y):
+            raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
+        if self._classes is not None:
+            refuse_classes(whole_labels(tensor("y", y)), self._classes)
         for start in range(0, len(y), 256):
             records, labels = self._checked(x[start : start + 256], y[start : start + 256])
             right += int((self.kernel.guesses(theta, records) == labels.to(self.device)).sum())

@@ -37,6 +37,7 @@ from hiddenstate.dpsgd.strategies import last_iterate as last_iterate
 from hiddenstate.dpsgd.strategies import last_iterates as last_iterates
 from hiddenstate.errors import InputError, check_count, expect
 from hiddenstate.pipeline.parts import Identity, Row, Store, place
+from hiddenstate.sampling import FullBatch
 from hiddenstate.streams import World
 
 Measure = Callable[[Run, Tensor], float]
@@ -142,6 +143,9 @@ def scores_by_adversary(
     ensembles: by the adversary's name; they differ in the canary alone. The models without the
     canary are trained once, and each adversary reads them; those with it are each one's own, except
     for their random numbers. Other arguments and errors as of ``scores``.
+
+    Raises InputError too where models without the canary depend on it: their batches, if some
+    canaries are sampled and others are not, or gradients of adjacency "replace".
     """
     check_count("models", models)
     _refuse_unlike(ensembles)
@@ -154,7 +158,7 @@ def scores_by_adversary(
         return _group(
             ensembles[first], runs, seed, name, folder, **how, sums=sums,
             own=audit.column(first, "score"),
-            others={audit.column(word, "score"): ensembles[word].canary for word in others},
+            others={audit.column(word, "score"): ensembles[word] for word in others},
         )  # fmt: skip
 
     with _arithmetic(how.get("device", "cpu")):
@@ -183,7 +187,7 @@ def _group(
     measures: Mapping[str, Measure] | None = None,
     observers: Mapping[str, Observer] | None = None,
     own: str = "score",
-    others: Mapping[str, Canary] | None = None,
+    others: Mapping[str, Ensemble] | None = None,
     sums: dict[str, ClippedSum] | None = None,
     device: str = "cpu",
     workers: int = 1,
@@ -219,7 +223,8 @@ def _group(
         "kernel": gradients.kind, "device": gradients.device.type,
         "precision": gradients.dtype, "side by side": side_by_side,
     }  # fmt: skip
-    readers: dict[str, Measure | Canary | Observer] = {**others, **measures, **observers}
+    canary_of = {n: other.canary for n, other in others.items()}
+    readers: dict[str, Measure | Canary | Observer] = {**canary_of, **measures, **observers}
     # The digest is compared with chunks alone, which only a directory has.
     mark = (
         "" if place(checkpoint).directory is None else _fingerprint(ensemble, seed, name, readers)
@@ -236,7 +241,7 @@ def _group(
             for identity in chunk:
                 run = Run(*identity, ensemble, gradients.own(), seed, name, observers)
                 # Before the training starts, as the run's own canary.
-                canaries[identity] = {n: canary.fixed(run.known()) for n, canary in others.items()}
+                canaries[identity] = {n: _fixed(run, other) for n, other in others.items()}
                 yield run
 
         for run, last in how.trained(runs(), stop):
@@ -252,6 +257,12 @@ def _group(
     )
 
 
+def _fixed(run: Run, other: Ensemble) -> FixedCanary:
+    """The canary of an ensemble that differs in it alone, for a run without a canary."""
+    known = dataclasses.replace(run.known(), insertions=other.most_insertions)
+    return other.canary.fixed(known)
+
+
 def _refuse_names(what: str, labels: Iterable[str], taken: tuple[str, ...]) -> None:
     """InputError for labels that are other columns' or rows' names."""
     for label in labels:
@@ -260,7 +271,8 @@ def _refuse_names(what: str, labels: Iterable[str], taken: tuple[str, ...]) -> N
 
 
 def _refuse_unlike(ensembles: Mapping[str, Ensemble]) -> None:
-    """InputError for ensembles that differ in more than the canary."""
+    """InputError for ensembles that differ in more than the canary, or whose models without the
+    canary are not the same."""
     parts = [field.name for field in dataclasses.fields(Ensemble) if field.name != "canary"]
     for (first, one), (word, other) in pairwise(ensembles.items()):
         for part in parts:
@@ -269,6 +281,17 @@ def _refuse_unlike(ensembles: Mapping[str, Ensemble]) -> None:
                     f"ensembles: {word!r} has another {part} than {first!r}; expected ensembles "
                     "that differ in the canary alone"
                 )
+        reason = ""
+        full = isinstance(one.mechanism.sampling, FullBatch)
+        if one.positions != other.positions and not full:
+            reason = f"batches are drawn from {other.positions} records, not {one.positions}"
+        elif one.mechanism.adjacency == "replace" and not (one.replaces and other.replaces):
+            reason = "'replace' has them add the opposite of a canary's gradient"
+        if reason:
+            raise InputError(
+                f"ensembles: {word!r} needs other models without the canary than {first!r} has: "
+                f"{reason}; expected ensembles that can share them, or `scores` of each"
+            )
 
 
 @contextmanager
@@ -325,7 +348,9 @@ def _fingerprint(
             torch.set_num_threads(threads)
         own = [p for p in ensemble.model.parameters() if p.requires_grad]
         initial = (fingerprint(initial, free=own), drawn)
+    # Records on disk count by their values, as an array of them.
+    x, y = (np.asarray(v) if isinstance(v, np.memmap) else v for v in (ensemble.x, ensemble.y))
     return fingerprint(
-        seed, name, ensemble.mechanism, structure(ensemble.model), ensemble.x, ensemble.y,
+        seed, name, ensemble.mechanism, structure(ensemble.model), x, y,
         ensemble.canary, initial, ensemble.loss, ensemble.augmentation, dict(readers),
     )  # fmt: skip
