@@ -87,6 +87,10 @@ def _repeated(value: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
             yield from _repeated(one, f"{key}.{i}")
 
 
+SCALE = r"[A-Za-z0-9_-]+"
+"""Pattern of a scale's name, which is that of its file and of folders of results and figures."""
+
+
 def grid_name(path: str | Path, name: str, grid: Any, seed: int) -> str:
     """Name of a family's section and seed, which its estimates carry."""
     content = json.dumps({"seed": seed, "grid": grid.model_dump(mode="json")}, sort_keys=True)
