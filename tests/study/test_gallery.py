@@ -4,6 +4,7 @@ import io
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -105,6 +106,39 @@ def test_the_scale_is_the_folder_s_own_name_and_its_figures_are_of_one_run(drawn
         InputError, match=r"encoding_loss/figure2\.png: was drawn of other estimates"
     ):
         gallery.write(out, [folder])
+
+
+@pytest.mark.whole
+def test_pictures_of_other_estimates_than_those_beside_them_are_not_published(drawn):
+    out = drawn / "docs/gallery.md"
+    source = drawn / "results/laptop/atlas/estimates.csv"
+    made_of = sealed.write(source, pd.DataFrame([{"value": 1.0}]), "scores")
+    with pytest.raises(InputError, match=r"laptop/atlas/\w+\.png: was drawn from other estimates"):
+        gallery.write(out, [drawn / "figures/laptop"])
+    assert not out.exists()
+    for path in drawn.glob("figures/laptop/atlas/*.png"):
+        sealed.sign(path.parent, {path.name: made_of})
+    gallery.write(out, [drawn / "figures/laptop"])
+    assert made_of in (drawn / "figures/published/README.md").read_text()
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("typed", [".", "../laptop", "../paper/../laptop/"])
+def test_a_scale_s_name_is_that_of_its_folder_however_the_path_is_typed(drawn, monkeypatch, typed):
+    """It was "..", or an IndexError."""
+    monkeypatch.chdir(drawn / "figures/laptop")
+    out = drawn / "docs/gallery.md"
+    out.parent.mkdir()
+    assert cli.main(["gallery", "--figures", typed, "--out", str(out)]) in (0, None)
+    assert set(re.findall(r"--config scale=(\S+)`", out.read_text())) == {"laptop"}
+
+
+@pytest.mark.parametrize("folder", ["/", "figures/my run", "figures/v1.5"])
+def test_a_folder_whose_name_is_no_scale_s_is_refused(tmp_path, capsys, folder):
+    out = tmp_path / "docs/gallery.md"
+    assert cli.main(["gallery", "--figures", folder, "--out", str(out)]) == 2
+    assert "expected a folder with the name of a scale" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.whole

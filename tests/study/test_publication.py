@@ -11,6 +11,7 @@ import yaml
 
 from hiddenstate import cli, papers
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline import sealed
 from hiddenstate.study import claims, publication, verdicts
 
 ROOT = Path(__file__).parents[2]
@@ -30,6 +31,11 @@ def tree(tmp_path):
         shutil.copytree(ROOT / name, tmp_path / name)
     for name in ("README.md", "ARTIFACT-APPENDIX.md"):
         shutil.copy(ROOT / name, tmp_path / name)
+    for name in papers.names():
+        path = tmp_path / publication.evidence_file(name)
+        found = verdicts.read(path)
+        grid = found["grid"].where(found["grid"] == "", GRIDS[name])
+        sealed.write(path, found.assign(grid=grid), "estimates")
     return tmp_path
 
 
@@ -225,8 +231,13 @@ def test_another_family_s_or_scale_s_page_is_refused_before_anything_is_written(
     with pytest.raises(InputError, match=r"shuffling\.csv: got .*atlas.*; expected verdicts of"):
         publication.publish(tree, mine, "laptop", GRIDS, only="encoding_loss")
     other.write_bytes(kept)
-    with pytest.raises(InputError, match=r"expected verdicts of .* at smoke"):
-        publication.publish(tree, mine, "smoke", GRIDS, only="encoding_loss")
+    # Of the same scale, whose section was edited since.
+    for name, gone in (("shuffling", "shuffling at laptop (1)"), ("atlas", "atlas at smoke (0)")):
+        grids = GRIDS | {name: gone}
+        with pytest.raises(InputError) as error:
+            publication.publish(tree, mine, "laptop", grids, only="encoding_loss")
+        assert f"docs/papers/{name}.csv: got {name}, {GRIDS[name]}; expected" in str(error.value)
+        assert f"{gone}; publish those of every family, without --only" in str(error.value)
     readme = tree / "README.md"
     text = readme.read_text(encoding="utf-8")
     readme.write_text("no marks")

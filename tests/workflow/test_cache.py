@@ -81,6 +81,18 @@ def test_a_tenth_of_the_cache_is_computed_again(filled, snakemake):
     bounds = list((filled / "results/cached/encoding_loss/bounds").glob("*.parquet"))
     assert len(verdicts) == -(-len(simulated) // 10) - (-len(bounds) // 10)
     assert verdicts["agree"].all() and (verdicts["differing"] == 0).all()
+    # A verdict is of the libraries and the comparison that gave it.
+    dry = (filled, "verify_cache", "--dry-run", *AT_SMALL)
+    assert "encoding_loss_recompute" not in snakemake(*dry)[1]
+    for name, more in (
+        ("scores", "own = packages\n\ndef packages():\n    return own() | {'scipy': '0.1'}\n"),
+        ("verification", "OTHER = 1\n"),
+    ):
+        source = filled / f"src/hiddenstate/pipeline/{name}.py"
+        kept = source.read_text()
+        source.write_text(f"{kept}\n{more}")
+        assert re.search(rf"encoding_loss_recompute +{len(verdicts)}\b", snakemake(*dry)[1]), name
+        source.write_text(kept)
     for file in bounds:
         frame, origin = scores.read(file)
         scores.write_table(file, frame.assign(epsilon=frame["epsilon"] + 1e-3), origin)

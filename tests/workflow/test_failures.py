@@ -9,7 +9,7 @@ import time
 import pytest
 
 from hiddenstate import papers
-from hiddenstate.pipeline import scores
+from hiddenstate.pipeline import scores, sealed
 from hiddenstate.study import config, forecast
 
 FAMILY = "encoding_loss"
@@ -103,23 +103,41 @@ def test_results_of_another_seed_are_refused_where_snakemake_s_records_are_lost(
 
 @pytest.mark.whole
 @pytest.mark.parametrize(
-    "name",
+    ("target", "name"),
     [
-        "figures/small/encoding_loss/figure2.pdf",
-        "results/small/encoding_loss/tables/encodings.csv",
+        (FAMILY, "figures/small/encoding_loss/figure2.pdf"),
+        (FAMILY, "results/small/encoding_loss/tables/encodings.csv"),
+        (FAMILY, "results/small/encoding_loss/claims.md"),
+        ("report", "results/small/report.html"),
     ],
 )
-def test_what_was_cut_or_edited_is_refused_also_where_nothing_is_to_be_done(finished, start, name):
+def test_what_was_cut_or_edited_is_refused_also_where_nothing_is_to_be_done(
+    finished, start, target, name
+):
     path = finished / name
     content, times = path.read_bytes(), (path.stat().st_atime, path.stat().st_mtime)
     path.write_bytes(content[:-40])
     os.utime(path, times)
     try:
-        status, output = ended(start(finished, FAMILY, *AT_SMALL))
+        status, output = ended(start(finished, target, *AT_SMALL))
         assert status == 1 and f"stopped: {name}: is not the file" in output, output[-3000:]
     finally:
         path.write_bytes(content)
         os.utime(path, times)
+
+
+@pytest.mark.whole
+def test_a_figure_of_other_estimates_is_refused_where_nothing_is_to_be_done(finished, start):
+    """Figures of another scale, with their digests, were believed."""
+    path = finished / "figures/small/encoding_loss/figure2.png"
+    times = {p: (p.stat().st_atime, p.stat().st_mtime) for p in path.parent.iterdir()}
+    sealed.sign(path.parent, {path.name: "of other estimates"})
+    for one, time_ in times.items():
+        os.utime(one, time_)
+    status, output = ended(start(finished, "figures", *AT_SMALL))
+    assert "Nothing to be done" in output
+    expected = "stopped: figures/small/encoding_loss/figure2.png: was drawn from other estimates"
+    assert status == 1 and expected in output, output[-3000:]
 
 
 @pytest.mark.whole

@@ -55,7 +55,7 @@ if OWN.is_dir() and not OWN.samefile(USED):
 SCALES = sorted(
     path.stem
     for path in Path(f"{PREFIX}workflow/config/scales").glob("*.yaml")
-    if re.fullmatch(r"[A-Za-z0-9_-]+", path.stem)
+    if re.fullmatch(scale_files.SCALE, path.stem)
     # Folders beside those of scales.
     and path.stem not in ("cached", "published")
 )

@@ -60,11 +60,6 @@ def cached_result(wildcards):
     return str(kept(JOBS[wildcards.kind][wildcards.cell]))
 
 
-def identity_of_result(wildcards):
-    """What decides a result, its code included, as a parameter of a rule."""
-    return {"seed": SEED, **JOBS[wildcards.kind][wildcards.cell].identity}
-
-
 RESTORED = {
     kind: served(kind) if config["scores"] == "cached" else [] for kind in cache.SERVED
 }
@@ -144,14 +139,24 @@ def minutes_for(seconds):
     return minutes
 
 
-def trained_by(wildcards):
-    """Code and libraries that train; verdicts on cached scores are of these and no others."""
-    job = JOBS["train"][wildcards.cell]
+def computed_by(job):
+    """Code and libraries that compute; verdicts on cached results are of these and no others."""
     runs = [one.work.run for one in (job, job.start) if one]
     made = [code.digest_of(run) for run in runs] + [
         code.digest("hiddenstate.pipeline.verification")
     ]
     return {"code": made, **scores.packages()}
+
+
+def trained_by(wildcards):
+    """What trains a cell's models again, as a parameter of a rule."""
+    return computed_by(JOBS["train"][wildcards.cell])
+
+
+def identity_of_result(wildcards):
+    """What decides a result, and what computes it again, as a parameter of a rule."""
+    job = JOBS[wildcards.kind][wildcards.cell]
+    return {"seed": SEED, "identity": job.identity, "by": computed_by(job)}
 
 
 def start_of(wildcards):

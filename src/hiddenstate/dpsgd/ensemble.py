@@ -348,9 +348,7 @@ def _fingerprint(
             torch.set_num_threads(threads)
         own = [p for p in ensemble.model.parameters() if p.requires_grad]
         initial = (fingerprint(initial, free=own), drawn)
-    # Records on disk count by their values, as an array of them.
-    x, y = (np.asarray(v) if isinstance(v, np.memmap) else v for v in (ensemble.x, ensemble.y))
     return fingerprint(
-        seed, name, ensemble.mechanism, structure(ensemble.model), x, y,
+        seed, name, ensemble.mechanism, structure(ensemble.model), ensemble.x, ensemble.y,
         ensemble.canary, initial, ensemble.loss, ensemble.augmentation, dict(readers),
     )  # fmt: skip

@@ -90,6 +90,10 @@ def _twice(path: str | Path, key: str, values: Any, twice: Any) -> str:
     )
 
 
+SCALE = r"[A-Za-z0-9_-]+"
+"""Pattern of a scale's name, which is that of its file and of folders of results and figures."""
+
+
 def grid_name(path: str | Path, name: str, grid: Any, seed: int) -> str:
     """Name of a family's section and seed, which its estimates carry."""
     content = json.dumps({"seed": seed, "grid": grid.model_dump(mode="json")}, sort_keys=True)

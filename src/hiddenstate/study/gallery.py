@@ -4,6 +4,7 @@ The pictures are kept in the repository, in ``figures/published/<family>/``, eac
 and small enough for that. The README beside them says which run made them.
 """
 
+import os
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from hiddenstate.errors import InputError
 from hiddenstate.files import atomic
 from hiddenstate.pipeline import scores, sealed
 from hiddenstate.pipeline.family import Figure
+from hiddenstate.study import config
 
 PUBLISHED = Path("figures/published")
 """Where pictures are kept, seen from the tree's top: a folder a family."""
@@ -48,10 +50,18 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
     That is a folder of the tree in whose ``docs`` the page is. ``scales`` are folders of figures
     such as ``figures/laptop``, the best first: a figure is taken from the first that has it.
     Without any, and for other families, the pictures stay. One that is nowhere is an error that
-    names it.
+    names it, as is one drawn from other estimates than those in ``results/<scale>`` beside it.
     """
     for name in families:
         papers.load(name)
+    # Not resolved: the target of a link has a name of its own. It is Path that leaves ".." in.
+    scales = [Path(os.path.abspath(scale)) for scale in scales]
+    for folder in scales:
+        if not re.fullmatch(config.SCALE, folder.name):
+            raise InputError(
+                f"--figures: got {folder}; expected a folder with the name of a scale, such as "
+                "figures/laptop"
+            )
     kept = {}
     if out.exists():
         # The page itself says which scale a picture that stays is of.
@@ -66,8 +76,12 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
             scale = kept.get(f"{name}_{key}")
             if scales and (not families or name in families):
                 source = _best(scales, name, key)
-                scale, of = source.parts[-3], sealed.signed(source)
-                if made.setdefault(name, {}).setdefault(scale, of) != of:
+                scale, digests = source.parts[-3], made.setdefault(name, {})
+                # The figures beside it have to agree with it.
+                estimates = source.parents[3] / "results" / scale / name / "estimates.csv"
+                known = scale in digests or not estimates.exists()
+                of = sealed.signed(source, None if known else sealed.digest_of(estimates))
+                if digests.setdefault(scale, of) != of:
                     raise InputError(
                         f"{source}: was drawn of other estimates than the figures beside it; draw "
                         f"all of them (./reproduce {name})"

@@ -67,7 +67,7 @@ def publish(
         )
     for name in papers.names():
         if name not in found:
-            _check_published(tree, name, scale)
+            _check_published(tree, name, grids.get(name, f"{name} at {scale}"))
     pages = ledger.pages(tree / CLAIMS)
     places = {
         name: text(tree / name, "a page with a place for verdicts")
@@ -99,14 +99,17 @@ def publish(
             temporary.write_text(content, encoding="utf-8")
 
 
-def _check_published(tree: Path, name: str, scale: str) -> None:
-    """Raise InputError where the verdicts that stay are another family's or another scale's."""
+def _check_published(tree: Path, name: str, grid: str) -> None:
+    """Raise InputError where the verdicts that stay are of another family or grid."""
     path = tree / evidence_file(name)
     found = words.read(path)
-    others = [grid for grid in found["grid"] if grid and not grid.startswith(f"{name} at {scale} ")]
+    others = sorted(set(found["grid"]) - {grid, ""})
     if words.families(found) != [name] or others:
         got = ", ".join([*words.families(found), *others[:1]])
-        raise InputError(f"{path}: got {got[:200]}; expected verdicts of {name} at {scale}")
+        raise InputError(
+            f"{path}: got {got[:200]}; expected verdicts of {grid}; publish those of every family, "
+            "without --only"
+        )
 
 
 def evidence_file(name: str) -> str:
