@@ -407,3 +407,23 @@ def test_ties_may_count_against_the_audit():
     assert found.correct == worst
     with pytest.raises(InputError, match="coins: got -1; expected a whole number"):
         guess(scores, coins, 4, coins=-1)
+
+
+@pytest.mark.parametrize(
+    ("made", "correct", "epsilon", "delta"),
+    [(2000, 2000, 0.1, 0.1), (2000, 1971, 0.1, 0.1), (3000, 2900, 0.5, 0.02)],
+)
+def test_p_values_of_tails_beyond_numbers_are_those_of_the_theorem(made, correct, epsilon, delta):
+    with mpmath.workdps(40):
+        p = 1 / (1 + mpmath.exp(-mpmath.mpf(epsilon)))
+        law = [mpmath.binomial(made, k) * p**k * (1 - p) ** (made - k) for k in range(made + 1)]
+        tail = mpmath.fsum(law[correct:])
+        exact = made * delta * tail * (1 - tail) / (correct * law[correct]) + tail
+        assert tail < 1e-308
+        found = one_run_p_value(Guesses(made, made, correct), ApproxDP(delta), epsilon)
+        assert exact <= found <= exact * (1 + 1e-4)
+
+
+def test_nothing_is_proven_where_the_mechanism_may_release_all_coins():
+    assert one_run_bound(Guesses(100_000, 2000, 2000), ApproxDP(1e-3)).value == 0
+    assert one_run_p_value(Guesses(3000, 3000, 3000), ApproxDP(0.0), 0.1) > 0

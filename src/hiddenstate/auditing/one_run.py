@@ -78,6 +78,7 @@ functions: a mechanism may reveal much in rare outcomes, and r(Y) picks them.
 Choosing r, or the score, after seeing which guesses are right is not covered by anything here.
 """
 
+import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -274,13 +275,18 @@ def _approx_tail(guesses: Guesses, epsilon: float, delta: float) -> float:
     """Theorem 1, or Theorem 3 where the number of guesses was not fixed."""
     from scipy.stats import binom
 
-    v, law = guesses.correct, binom(guesses.made, expit(epsilon))
+    r, v, law = guesses.made, guesses.correct, binom(guesses.made, expit(epsilon))
     tail = float(law.sf(v - 1))
     excess = guesses.canaries * delta
     if guesses.fixed:
-        # In logarithms, as each of the three may underflow.
-        excess *= float(np.exp(law.logsf(v - 1) + law.logcdf(v - 1) - law.logpmf(v))) / v
-    return min(1.0, (tail + excess) * (1 + MARGIN))
+        # In logarithms, as each of the three may underflow. SciPy's tail is the logarithm of one
+        # that has underflowed: there, terms fall at least as fast as after the first.
+        log_tail = law.logsf(v - 1)
+        if tail < 1e-290:
+            log_tail = law.logpmf(v) - math.log1p(-(r - v) / (v + 1) * math.exp(epsilon))
+        excess *= float(np.exp(log_tail + law.logcdf(v - 1) - law.logpmf(v))) / v
+    # No p-value is 0: what a number cannot hold is rounded up.
+    return min(1.0, max(np.finfo(float).tiny, (tail + excess) * (1 + MARGIN)))
 
 
 Least = Callable[[NDArray[np.float64]], NDArray[np.float64]]
