@@ -147,3 +147,13 @@ def test_a_null_hypothesis_of_another_name_is_refused(ask):
     """Most took it for "in", the direction that leaks less; some raised a KeyError."""
     with pytest.raises(InputError, match=r"^null: got 'remove'; expected one of 'out', 'in'"):
         ask("remove")
+
+
+@pytest.mark.parametrize(("sigma", "rate"), [(0.0603, 0.70801), (0.0665, 0.0112943), (0.02, 0.3)])
+@pytest.mark.parametrize("null", ["in", "either"])
+def test_curves_of_little_noise_are_below_every_test(sigma, rate, null):
+    curve = pld.tradeoff_curve(sigma, rate, 1, null=null)
+    t = np.linspace(-8 * sigma, 1 + 8 * sigma, 100_001)
+    # "Out" where the released step is at most t, with the null hypothesis "in".
+    fpr = (1 - rate) * ndtr(t / sigma) + rate * ndtr((t - 1) / sigma)
+    assert np.all(curve(fpr) <= ndtr(-t / sigma) + 1e-9)

@@ -450,9 +450,11 @@ def tradeoff_curves(
     its own direction at positive epsilons, and the other direction's reflected at negative ones,
     up to the largest loss of either. (One direction's losses may end where the other's go on: at
     sampling rate q no step loses more than -log(1 - q) with the null hypothesis "in".) Refining
-    them and the interval raises both error rates by less than 1e-3 (Lévy distance), and by less
-    than 2e-4 where the standard deviation of the privacy loss is 0.2 or more. The interval is 1e-3
-    or, where that is too coarse for the mechanism, finer.
+    them and the interval raises both error rates by less than 1e-3 (Lévy distance) where the
+    noise multiplier is 0.5 or more, and by less than 3e-4 where the standard deviation of the
+    privacy loss is 0.2 or more too. With less noise losses reach further than lines even in epsilon
+    follow: one step at 0.2 leaves 3e-3, at 0.02 0.12. The interval is 1e-3 or, where that is too
+    coarse for the mechanism, finer.
     """
     for null in nulls:
         tradeoff.check_null(null)

@@ -79,6 +79,11 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     Each guarantee is a supporting line, FNR >= 1 - delta - e^epsilon FPR; the curve is their upper
     envelope, so leaving guarantees out can only lower it (Dong, Roth and Su 2022, Proposition 6).
     """
+    return _envelope(epsilons, 1 - np.asarray(deltas, dtype=float))
+
+
+def _envelope(epsilons: ArrayLike, rooms: ArrayLike) -> TradeoffCurve:
+    """The same of ``rooms``, 1 - delta: a line that is steep in the mirror has 1 to all digits."""
     # Where losses hardly differ, rounding must not make them descend.
     losses = np.maximum.accumulate(np.asarray(epsilons, dtype=float))
     # Lines steeper than e^600, or flatter than e^-600, say nothing at rates above 1e-260.
@@ -86,20 +91,20 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
     if not np.any(within):
         return TradeoffCurve(np.array([0.0, 1.0]), np.zeros(2))
     losses = losses[within]
-    bounds = np.clip(np.asarray(deltas, dtype=float)[within], 0, 1)
+    heights = np.clip(np.asarray(rooms, dtype=float)[within], 0, 1)
     slopes = np.exp(losses)
 
     # Python's own numbers, which its loops read several times faster.
-    bound, slope, loss = bounds.tolist(), slopes.tolist(), losses.tolist()
+    room, slope, loss = heights.tolist(), slopes.tolist(), losses.tolist()
 
     def crossing(i: int, j: int) -> float:
         # The difference of the slopes keeps its digits as e^a expm1(b - a), and is e^b where that
         # overflows.
         gap = loss[j] - loss[i]
         if gap == 0:  # of parallel lines one is the higher everywhere
-            return math.inf if bound[j] < bound[i] else -math.inf
+            return math.inf if room[j] > room[i] else -math.inf
         steeper = slope[i] * math.expm1(gap) if gap < 700 else slope[j]
-        return (bound[i] - bound[j]) / steeper
+        return (room[j] - room[i]) / steeper
 
     # The steeper a line, the smaller the rates at which it is the highest. A line that meets its
     # flatter neighbour left of where it meets the steeper one is nowhere the highest.
@@ -116,11 +121,12 @@ def from_deltas(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
         highest.append(line)
     fpr = np.array(rates[::-1])
     kept = np.array(highest[::-1])
-    fnr = 1 - bounds[kept[:-1]] - slopes[kept[:-1]] * fpr
-    inside = (fpr > 0) & (fpr < 1) & (fnr > 0)
-    # The curve starts on the axis FPR = 0 at the highest line and ends where all are below zero.
-    start = float(np.max(1 - bounds))
-    end = min(1.0, float(np.max((1 - bounds) / slopes)))
+    fnr = heights[kept[:-1]] - slopes[kept[:-1]] * fpr
+    # The curve starts on the axis FPR = 0 at the highest line and ends where all are below zero,
+    # which rounding may show at a vertex first.
+    start = float(np.max(heights))
+    end = min(1.0, float(np.max(heights / slopes)), *fpr[(fpr > 0) & (fnr <= 0)])
+    inside = (fpr > 0) & (fpr < end) & (fnr > 0)
     fpr = np.concatenate(([0.0], fpr[inside], [end, 1.0]))
     fnr = np.concatenate(([start], fnr[inside], [0.0, 0.0]))
     return TradeoffCurve(fpr, np.minimum.accumulate(fnr))
@@ -132,15 +138,13 @@ def from_both_deltas(epsilons: ArrayLike, deltas: ArrayLike, opposite: ArrayLike
     epsilons: shape (n,), ascending from 0. deltas: shape (n,), as of ``from_deltas``. opposite:
     shape (n,), the same with null and alternative swapped. A guarantee of the other direction
     reflects its supporting line in the diagonal, which is one of this direction: for every set,
-    P(S) - e^-epsilon Q(S) = 1 - e^-epsilon + e^-epsilon (Q(S^c) - e^epsilon P(S^c)).
+    P(S) - e^-epsilon Q(S) = 1 - e^-epsilon (1 - (Q(S^c) - e^epsilon P(S^c))).
     """
     losses = np.asarray(epsilons, dtype=float)
     mirrored = -losses[:0:-1]
-    reflected = -np.expm1(mirrored) + np.exp(mirrored) * np.asarray(opposite, dtype=float)[:0:-1]
-    return from_deltas(
-        np.concatenate((mirrored, losses)),
-        np.concatenate((reflected, np.asarray(deltas, dtype=float))),
-    )
+    reflected = np.exp(mirrored) * (1 - np.asarray(opposite, dtype=float)[:0:-1])
+    rooms = reflected, 1 - np.asarray(deltas, dtype=float)
+    return _envelope(np.concatenate((mirrored, losses)), np.concatenate(rooms))
 
 
 def symmetric(epsilons: ArrayLike, deltas: ArrayLike) -> TradeoffCurve:
