@@ -62,3 +62,14 @@ def test_a_bound_is_calibrated_at_its_confidence(confidence):
     (expected,), _ = calibration.bounds(calibration.observed_known(stats.norm.sf(scores)[None]))
     bound = known_null_bound(scores, stats.norm.sf, GaussianDP(), confidence=confidence)
     assert bound.value == expected
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("law", [stats.bernoulli(0.5), stats.poisson(1), stats.binom(10, 0.5)])
+def test_laws_with_atoms_that_leak_nothing_point_no_other_way(law):
+    rng = stream(0, "atoms", law.dist.name)
+    for _ in range(50):
+        scores = law.rvs(100, random_state=rng).astype(float)
+        known_null_bound(scores, lambda y: law.sf(np.ceil(y) - 1), GaussianDP())
+    with pytest.raises(UserWarning, match="point the other way"):
+        known_null_bound(np.zeros(100), lambda y: stats.poisson(3).sf(np.ceil(y) - 1), GaussianDP())

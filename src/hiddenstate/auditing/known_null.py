@@ -43,8 +43,10 @@ def known_null_bound(
         raise InputError("exceeded: grows with the score; expected the upper tail of a law")
     calibration = Averaged().sized((len(scores), 0), hypotheses, level)
     values, _ = calibration.bounds(calibration.observed_known(shares))
-    if values == hypotheses.trivial and (found := known_other_way(shares)):
-        warnings.warn(str(found), OtherWayWarning, stacklevel=2)
+    if values == hypotheses.trivial:
+        above = np.asarray(exceeded(np.nextafter(scores, np.inf)), dtype=float)
+        if found := known_other_way(shares, above):
+            warnings.warn(str(found), OtherWayWarning, stacklevel=2)
     return LowerBound(
         parameter=hypotheses.parameter,
         value=float(values),

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import bdtr
+from scipy.special import bdtr, bdtrc
 
 from hiddenstate.auditing.averaged import break_ties, tied
 from hiddenstate.auditing.curve import Coins, seed
@@ -90,11 +90,16 @@ def guessed_other_way(made: int, correct: int) -> OtherWay | None:
     return OtherWay(correct / made, p_value, guesses=True) if p_value <= LEVEL else None
 
 
-def known_other_way(exceeded: NDArray[np.float64]) -> OtherWay | None:
-    """The same for scores whose probabilities of being exceeded without the canary are known."""
-    above = int((exceeded < 0.5).sum())
-    p_value = float(bdtr(above, int((exceeded != 0.5).sum()), 0.5))
-    return OtherWay(float(1 - exceeded.mean()), p_value) if p_value <= LEVEL else None
+def known_other_way(reached: NDArray[np.float64], exceeded: NDArray[np.float64]) -> OtherWay | None:
+    """The same for scores whose law without the canary is known.
+
+    reached, exceeded: probability that an out-score is at least as high as each score, and higher.
+    """
+    # Out-scores are so low with a probability of a half at most, also where they have atoms.
+    low = int((exceeded > 0.5).sum())
+    p_value = float(bdtrc(low - 1, len(exceeded), 0.5))
+    share = float(1 - (reached + exceeded).mean() / 2)
+    return OtherWay(share, p_value) if p_value <= LEVEL else None
 
 
 def _same_law(into: NDArray[np.float64], out: NDArray[np.float64]) -> float:

@@ -197,7 +197,8 @@ def _known_null(
             known_null_bound(into, frozen.sf, hypotheses, confidence=options.confidence)
             for hypotheses in (ApproxDP(options.delta), GaussianDP())
         ]
-    backwards = known_other_way(frozen.sf(into)) if bounds[1].value == 0 else None
+    beyond = frozen.sf(into)  # of a continuous law, whose out-scores reach none exactly
+    backwards = known_other_way(beyond, beyond) if bounds[1].value == 0 else None
     table = pd.DataFrame([asdict(bound) for bound in bounds]).drop(columns=["threshold", "coins"])
     if options.json:
         told = {"scores": {"in": len(into)}, "delta": options.delta, "bounds": records(table)}
