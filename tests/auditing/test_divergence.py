@@ -88,3 +88,11 @@ def test_bad_arguments_are_named(arguments, message):
     calls = {"in_calls": [True], "out_calls": [False], "order": 1, "failure_probability": 0.1}
     with pytest.raises(InputError, match="^" + message):
         certified(**calls | arguments)
+
+
+@pytest.mark.parametrize("wrong", [[np.nan, 1.0], ["in", "out"], [2, 0], [0.5, 1]])
+def test_calls_that_are_neither_true_nor_false_are_refused(wrong):
+    right = [True, False]
+    for name, calls in (("in_calls", (wrong, right)), ("out_calls", (right, wrong))):
+        with pytest.raises(InputError, match=f"^{name}: got"):
+            certified(*calls, 2, failure_probability=0.05)

@@ -68,3 +68,12 @@ def test_the_separation_is_the_difference_of_means_over_the_pooled_deviation():
     value, error = summaries.separation([1.0, 3.0], [-1.0, 1.0])
     assert value == pytest.approx(np.sqrt(2))
     assert error == pytest.approx(np.sqrt(2 / 2 * (1 + 2 / 8)))
+
+
+@pytest.mark.parametrize("summary", [summaries.separation, summaries.auc, summaries.tpr])
+def test_scores_of_several_audits_are_refused(summary):
+    one, three = np.arange(6.0), np.arange(6.0).reshape(3, 2)
+    more = (0.1,) if summary is summaries.tpr else ()
+    for name, given in (("in_scores", (three, one)), ("out_scores", (one, three))):
+        with pytest.raises(InputError, match=rf"^{name}: got shape \(3, 2\)"):
+            summary(*given, *more)

@@ -53,9 +53,12 @@ def certified(
     """
     expect(0 < failure_probability < 1, "failure_probability", failure_probability, "in (0, 1)")
     check_count("certificates", certificates)
-    inside, outside = (np.asarray(calls, dtype=bool) for calls in (in_calls, out_calls))
+    inside, outside = np.asarray(in_calls), np.asarray(out_calls)
     for name, calls in (("in_calls", inside), ("out_calls", outside)):
         expect(calls.ndim == 1 and calls.size > 0, name, calls.shape, "shape (runs,), runs >= 1")
+        fine = calls.dtype.kind in "biuf" and bool(np.isin(calls, (0, 1)).all())
+        expect(fine, name, calls[:5], "True or False for each run")
+    inside, outside = inside.astype(bool), outside.astype(bool)
     # Each certificate needs two rates to be within their bounds.
     share = failure_probability / certificates / 2
     p = 1 - float(clopper_pearson_upper(np.sum(~inside), inside.size, share))
