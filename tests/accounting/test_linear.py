@@ -454,3 +454,11 @@ def test_sparse_sums_are_those_of_an_independent_program():
     """By mpmath at 40 digits."""
     found = linear.last_iterate_epsilon([0.3, 0.5], 0.08, 344, 1e-6)
     assert found[0] == pytest.approx(54.7939657097, rel=1e-10)
+
+
+def test_delta_at_infinite_epsilon_is_none_or_all():
+    for null in ("out", "in", "either"):
+        both = linear.last_iterate_delta(1.0, 0.01, 100, [np.inf, -np.inf], null=null)
+        assert both.tolist() == [0, 1]
+        with pytest.raises(InputError, match=r"^epsilon: got nan"):
+            linear.last_iterate_delta(1.0, 0.01, 100, np.nan, null=null)

@@ -341,3 +341,19 @@ def test_released_checkpoints_in_an_order():
     once = Setting(**numbers | {"sampling": Cyclic(5)}, release_every=1)
     found = {one.bound.name: one for one in bounds.found(once, DELTA)}
     assert found[HEURISTIC].epsilon == pytest.approx(found[STANDARD].epsilon, rel=1e-6)
+
+
+def test_numbers_in_single_precision_are_taken_as_doubles():
+    def found(kind):
+        numbers = {
+            "noise_multiplier": 1.3, "batch_size": 130.0, "learning_rate": 0.11,
+            "clipping_norm": 1.7, "smoothness": 0.013, "diameter": 1.1,
+        }  # fmt: skip
+        setting = Setting(
+            sampling=Poisson(kind(0.013)), steps=3000, weak_convexity=0.0,
+            **{name: kind(value) for name, value in numbers.items()},
+        )  # fmt: skip
+        fixed = rdp.fixed_size_epsilon(kind(1.1), 1000, 10, 100, kind(1e-5))
+        return [one.epsilon for one in bounds.found(setting, 1e-5)], fixed
+
+    assert found(np.float32) == found(lambda value: float(np.float32(value)))

@@ -62,6 +62,8 @@ def fixed_size_epsilon(
 
     Source: Wang, Balle and Kasiviswanathan 2019, Theorem 9, as dp-accounting computes it.
     """
+    # Single precision would go through all sums.
+    noise_multiplier, delta = float(noise_multiplier), float(delta)
     expect(1 <= batch_size <= records, "batch_size", batch_size, f"from 1 to {records} records")
     arguments.check_mechanism(noise_multiplier, batch_size / records, steps)
     arguments.check_delta(delta)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,12 @@ class Setting:
             if isinstance(value := getattr(self, name), np.integer | bool):
                 expect(not isinstance(value, bool), name, value, "a whole number")
                 object.__setattr__(self, name, int(value))
+        # Single precision would go through all sums.
+        for field in fields(self):
+            if isinstance(value := getattr(self, field.name), np.floating):
+                object.__setattr__(self, field.name, float(value))
+        if isinstance(self.sampling, Poisson):
+            object.__setattr__(self, "sampling", Poisson(float(self.sampling.rate)))
         listed = isinstance(self.sampling, FullBatch | Poisson | FixedSize | BallsAndBins | Ordered)
         known = "FullBatch, Poisson, FixedSize, BallsAndBins, Cyclic or Reshuffled"
         expect(listed, "sampling", self.sampling, known)
@@ -107,7 +113,6 @@ class Setting:
         arguments.check_mechanism(
             self.noise_multiplier, self.rate if self.sampled else 1, self.steps
         )
-        arguments.in_doubles(self, "noise_multiplier")
         if self.sampled:
             expect(self.rate >= 1e-50, "sampling_rate", self.rate, "a number from 1e-50 to 1")
         for name in ("learning_rate", "clipping_norm", "diameter", "batch_size"):
