@@ -129,3 +129,7 @@ def test_the_command(tmp_path, capsys):
         other.write_text("made,right\n0,0\n")
         assert cli.main(command) == 2
         assert expected in capsys.readouterr().err
+
+
+def test_no_p_value_is_zero():
+    assert StepAudit([20] * 4000, [20] * 4000).p_value(5.0) > 0

@@ -127,7 +127,7 @@ def test_a_fixed_order_and_trainings_that_stand_apart(capsys):
         ({"seed": "-1"}, [], "seed: got -1; expected a whole number from 0"),
         ({"steps": "2000000"}, [], "steps: got 2000000; expected at most 1,000,000"),
         ({"q": None}, [], "--sampling-rate: missing"),
-        ({}, ["--batch-size", "0"], "batch_size: got 0.0; expected a number > 0"),
+        ({}, ["--batch-size", "0"], "--batch-size: got 0; expected a number of 1e-30 or more"),
         ({}, ["--figure", "atlas.gif"], "--figure: got atlas.gif"),
         (
             {"q": None},

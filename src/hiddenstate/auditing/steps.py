@@ -77,7 +77,8 @@ class StepAudit:
         known = 0 < noise_multiplier < math.inf
         expect(known, "noise_multiplier", noise_multiplier, "a number above 0")
         wealth = np.maximum.accumulate(_log_wealth(self._shares, _right(noise_multiplier)))
-        return np.exp(-np.maximum(wealth, 0.0))
+        # No p-value is 0: what a number cannot hold is rounded up.
+        return np.maximum(np.exp(-np.maximum(wealth, 0.0)), np.finfo(float).tiny)
 
     def p_value(self, noise_multiplier: float) -> float:
         """Upper bound on the p-value of the claim, at whatever step the training was stopped."""

@@ -123,7 +123,7 @@ def run(options: argparse.Namespace) -> int:
         told["other_way"] = asdict(backwards) if backwards else None
         print_json(told | {"bounds": rows, "claim": judged})
     else:
-        _tell(len(scores), made, guesses.correct, bounds, confidence)
+        _tell(len(scores), guesses, bounds, confidence)
         if ceiling is not None and math.isfinite(ceiling):
             most = shown(ceiling, "upper", 3)
             print(
@@ -202,7 +202,10 @@ def matrix(path: Path) -> "NDArray[np.float64]":
 
 
 def _tell(
-    canaries: int, made: int, right: int, found: "list[tuple[str, LowerBound]]", confidence: float
+    canaries: int,
+    guesses: "Guesses",
+    found: "list[tuple[str, LowerBound]]",
+    confidence: float,
 ) -> None:
     import pandas as pd
 
@@ -216,8 +219,9 @@ def _tell(
         for name, bound in found
     ]
     print(pd.DataFrame(rows).to_markdown(index=False, disable_numparse=True))
+    fixed = ", if the number of guesses was fixed in advance" if guesses.fixed else ""
     print(
-        f"\n{right} of {counted(made, 'guess')} right, {counted(canaries, 'canary')}. Each "
-        f"bound holds alone with {100 * confidence:g} % confidence, "
-        "if the number of guesses was fixed in advance."
+        f"\n{guesses.correct} of {counted(guesses.made, 'guess')} right, "
+        f"{counted(canaries, 'canary')}. Each bound holds alone with {100 * confidence:g} % "
+        f"confidence{fixed}."
     )
