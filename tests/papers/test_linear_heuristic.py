@@ -539,13 +539,36 @@ def test_checks_can_fail(found, check, factor, where):
     assert FAMILY.checks[check].measure(found).outcome == Outcome.CONTRADICTS
 
 
+FIGURE3 = [
+    ("repeated_q0.1", "heuristic", 6.0),
+    ("repeated_q0.1", "as published", 5.0),
+    ("repeated_q0.1", "as published", 6.0),
+    ("audits_q0.1", "heuristic", 6.0),
+    ("audits_q0.1", "standard", 8.0),
+    ("gradient_q0.1", "as published, standard", 6.01),
+]
+
+
+def figure3(rows, steps=9.0):
+    """Figure 3 at so many steps: cell, method and value of each row."""
+    frame = pd.DataFrame(rows, columns=["cell", "method", "value"])
+    return frame.assign(quantity="epsilon", sampling_rate=0.1, x=steps)
+
+
 @pytest.mark.parametrize("check", ["figure3_close", "figure3_few_steps"])
 def test_audits_of_too_few_steps_are_not_judged(check):
-    shared = {"cell": "repeated_q0.1", "quantity": "epsilon", "sampling_rate": 0.1, "x": 9.0}
-    rows = [("heuristic", 6.0), *[("as published", value) for value in (5.0, 6.0)]]
-    frame = pd.DataFrame(rows, columns=["method", "value"]).assign(**shared)
+    frame = figure3(FIGURE3)
     assert FAMILY.checks[check].measure(frame) is None
     assert FAMILY.checks["figure3_below"].measure(frame).outcome == Outcome.UNDECIDED
+
+
+def test_audits_by_the_composed_mechanism_s_curves_are_counted():
+    """The page's reason says how many of them are above the heuristic."""
+    lower = [row if row[2] != 6.01 else (*row[:2], 5.99) for row in FIGURE3]
+    for above, more in ((2, FIGURE3), (1, lower)):
+        frame = pd.concat([figure3(FIGURE3), figure3(more, steps=10.0)])
+        note = FAMILY.checks["figure3_below"].measure(frame).note
+        assert note.endswith(f"curves {above} of 2 single audits are above.")
 
 
 @pytest.mark.whole
