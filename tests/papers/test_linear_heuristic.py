@@ -2,6 +2,8 @@
 
 import functools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,7 +28,9 @@ from hiddenstate.pipeline import estimates as table
 from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
+from hiddenstate.study import claims as claims_file
 
+CLAIMS = Path(__file__).parents[2] / "workflow/config/claims/linear_heuristic.yaml"
 GRID = ExpectingGrid.model_validate(
     {
         "shows": "test",
@@ -689,3 +693,28 @@ def test_the_exception_of_full_batch_is_real():
     row = bounds._exception().iloc[0]
     assert last_iterate_epsilon(0.1, 0.01, 1, 0.02) == 0
     assert row["value"] == pytest.approx(gaussian.epsilon(0.1, 0.02), rel=1e-9)
+
+
+def test_what_the_paper_prints_stands_on_the_panels_of_the_bound_alone():
+    from hiddenstate import plotting
+
+    rows = [
+        {"method": method, "steps": steps, "sampling_rate": rate, "value": 1 + rate * steps / 100}
+        for method in ("enumerated", "rounded up")
+        for steps in (1, 2)
+        for rate in (0.1, 0.2)
+    ]
+    frame = pd.DataFrame(rows).assign(
+        quantity="ratio", cell="figure5_eps1", x=1.0, noise_multiplier=1.0
+    )
+    with plotting.style():
+        axes = FAMILY.figures["figure5"].draw(frame).axes[:2]
+    titles = {ax.get_title().split("\n")[1].split(",")[0]: ax.get_title() for ax in axes}
+    assert titles["exact sums"].endswith("(star)")
+    assert titles["the paper's rounding"].endswith("(star; the paper: 3 % above 1)")
+
+
+def test_words_in_quotation_marks_of_a_caption_are_the_paper_s():
+    (quote,) = re.findall('"([^"]*3[^"]*)"', FAMILY.tables["figure5"].caption)
+    claim = next(one for one in claims_file.read(CLAIMS) if one.check == "figure5_majority")
+    assert quote in claim.quote.replace("[sign lost] ", "")

@@ -159,8 +159,8 @@ def expected_audits(estimates: pd.DataFrame) -> Rows:
 @table(
     "Readings of Figure 5",
     "Largest excess of the quadratic loss over the linear one by how the sums are rounded. The "
-    'paper says "about 3 %" of an upper bound; only rounding to nearest, which bounds nothing, '
-    "comes near.",
+    'paper says of an upper bound that "the violation is small (3%)", and our text has lost a sign '
+    "before the 3. Rounding to nearest bounds nothing.",
 )
 def figure5(estimates: pd.DataFrame) -> Rows:
     ratios = select(estimates, quantity="ratio").reset_index(drop=True)
