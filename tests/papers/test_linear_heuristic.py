@@ -718,3 +718,25 @@ def test_words_in_quotation_marks_of_a_caption_are_the_paper_s():
     (quote,) = re.findall('"([^"]*3[^"]*)"', FAMILY.tables["figure5"].caption)
     claim = next(one for one in claims_file.read(CLAIMS) if one.check == "figure5_majority")
     assert quote in claim.quote.replace("[sign lost] ", "")
+
+
+def test_printed_columns_stand_beside_their_own_batch_size():
+    """Rows of other sizes take the printed ones that are left, in their order."""
+
+    def printed(*batches):
+        shared = {"figure": "table1", "attack": "natural", "steps": 4096, "quantity": "epsilon"}
+        shared |= {"sampling_rate": 0.08, "noise_multiplier": 1.0}
+        rows = [
+            shared | {"batch": batch, "method": method, "value": 1.0}
+            for batch in batches
+            for method in ("heuristic", "standard", "ideal", "as published", "lower bound")
+        ]
+        frame = pd.DataFrame(rows).assign(low=0.5, high=1.5, cell="table1")
+        table = FAMILY.tables["table1_trained"].draw(frame)
+        columns = ["batch size", "batch size, printed", "empirical, printed"]
+        return list(table[columns].itertuples(index=False, name=None))
+
+    assert printed(512) == [("512", "512", "1.8")]
+    assert printed(256, 4096) == [("256", "256", "1.6"), ("4096", "4096", "1.7")]
+    assert printed(64, 32) == [("64", "4096", "1.7"), ("32", "512", "1.8")]
+    assert printed(1, 2, 3, 4)[-1] == ("4", "", "")
