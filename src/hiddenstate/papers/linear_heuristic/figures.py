@@ -59,7 +59,7 @@ def _mechanism(rows: pd.DataFrame, *, steps: bool = True) -> str:
     "Epsilon of the linear heuristic, of composition (the standard epsilon), and of "
     "full-batch gradient descent with the same expected step and noise. Dotted: the "
     "heuristic of a single step, which a regulariser that forgets attains at any number of "
-    "steps (section 4.1). The axis of panel c ends at 14, which the standard epsilon exceeds. "
+    "steps (section 4.1). The axis of panel c ends at 14, which the standard epsilon may exceed. "
     "The noise of panels a and b is our interpretation of the axes. "
     "The paper shows a drawing without printed values.",
     message="At fixed noise, more steps first lower what the last iterate of linear losses leaks",
