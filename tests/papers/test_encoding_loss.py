@@ -25,7 +25,7 @@ from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
 from hiddenstate.streams import stream
-from hiddenstate.study import config
+from hiddenstate.study import claims, config
 
 
 def literal_algorithm_2(inside, outside, epsilons, curve_of, rare):
@@ -224,6 +224,7 @@ def test_a_run_of_the_cell_keeps_the_pairs_that_its_scores_tell_apart():
 
 
 SCALES = Path(__file__).parents[2] / "workflow/config/scales"
+CLAIMS = SCALES.parent / "claims/encoding_loss.yaml"
 
 
 @pytest.mark.parametrize(
@@ -277,3 +278,15 @@ def test_a_part_of_the_published_encoding_loses_less_than_the_whole():
     assert decimals == pytest.approx(0.938, abs=0.015)
     assert spacing == pytest.approx(0.967, abs=0.015)
     assert whole < decimals < spacing
+
+
+def test_a_large_excess_is_above_too_as_the_claim_s_reading_says():
+    rows = [{"cell": "a", "epsilon": 2.0, "value": 10.0 + 0.1 * i} for i in range(5)]
+    frame = pd.DataFrame(rows).assign(
+        quantity="epsilon", method="algorithm 2", encoding="published"
+    )
+    evidence = FAMILY.checks["slightly_above"].measure(frame)
+    assert evidence.outcome == Outcome.AGREES
+    assert all(math.isinf(item.high) for item in evidence.items)
+    (claim,) = (one for one in claims.read(CLAIMS) if one.check == "slightly_above")
+    assert any('"slightly" has no limit' in reading.choice for reading in claim.readings)

@@ -2,12 +2,14 @@
 
 import functools
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from hiddenstate.accounting import linear, pld, quadratic
+from hiddenstate.accounting import gaussian, pld, quadratic
 from hiddenstate.accounting.linear import last_iterate_epsilon
 from hiddenstate.dpsgd.linear import projections
 from hiddenstate.errors import InputError
@@ -26,7 +28,9 @@ from hiddenstate.pipeline import estimates as table
 from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
+from hiddenstate.study import claims as claims_file
 
+CLAIMS = Path(__file__).parents[2] / "workflow/config/claims/linear_heuristic.yaml"
 GRID = ExpectingGrid.model_validate(
     {
         "shows": "test",
@@ -539,13 +543,36 @@ def test_checks_can_fail(found, check, factor, where):
     assert FAMILY.checks[check].measure(found).outcome == Outcome.CONTRADICTS
 
 
+FIGURE3 = [
+    ("repeated_q0.1", "heuristic", 6.0),
+    ("repeated_q0.1", "as published", 5.0),
+    ("repeated_q0.1", "as published", 6.0),
+    ("audits_q0.1", "heuristic", 6.0),
+    ("audits_q0.1", "standard", 8.0),
+    ("gradient_q0.1", "as published, standard", 6.01),
+]
+
+
+def figure3(rows, steps=9.0):
+    """Figure 3 at so many steps: cell, method and value of each row."""
+    frame = pd.DataFrame(rows, columns=["cell", "method", "value"])
+    return frame.assign(quantity="epsilon", sampling_rate=0.1, x=steps)
+
+
 @pytest.mark.parametrize("check", ["figure3_close", "figure3_few_steps"])
 def test_audits_of_too_few_steps_are_not_judged(check):
-    shared = {"cell": "repeated_q0.1", "quantity": "epsilon", "sampling_rate": 0.1, "x": 9.0}
-    rows = [("heuristic", 6.0), *[("as published", value) for value in (5.0, 6.0)]]
-    frame = pd.DataFrame(rows, columns=["method", "value"]).assign(**shared)
+    frame = figure3(FIGURE3)
     assert FAMILY.checks[check].measure(frame) is None
     assert FAMILY.checks["figure3_below"].measure(frame).outcome == Outcome.UNDECIDED
+
+
+def test_audits_by_the_composed_mechanism_s_curves_are_counted():
+    """The page's reason says how many of them are above the heuristic."""
+    lower = [row if row[2] != 6.01 else (*row[:2], 5.99) for row in FIGURE3]
+    for above, more in ((2, FIGURE3), (1, lower)):
+        frame = pd.concat([figure3(FIGURE3), figure3(more, steps=10.0)])
+        note = FAMILY.checks["figure3_below"].measure(frame).note
+        assert note.endswith(f"curves {above} of 2 single audits are above.")
 
 
 @pytest.mark.whole
@@ -662,4 +689,54 @@ def test_the_extremes_of_figure_5_are_the_linear_losses_of_all_steps_and_of_one(
 
 
 def test_the_exception_of_full_batch_is_real():
-    assert linear.full_batch_epsilon(0.1, 0.01, 1, 0.02) > last_iterate_epsilon(0.1, 0.01, 1, 0.02)
+    """Gaussian DP at mu 0.1 against a mixture at a total variation below delta."""
+    row = bounds._exception().iloc[0]
+    assert last_iterate_epsilon(0.1, 0.01, 1, 0.02) == 0
+    assert row["value"] == pytest.approx(gaussian.epsilon(0.1, 0.02), rel=1e-9)
+
+
+def test_what_the_paper_prints_stands_on_the_panels_of_the_bound_alone():
+    from hiddenstate import plotting
+
+    rows = [
+        {"method": method, "steps": steps, "sampling_rate": rate, "value": 1 + rate * steps / 100}
+        for method in ("enumerated", "rounded up")
+        for steps in (1, 2)
+        for rate in (0.1, 0.2)
+    ]
+    frame = pd.DataFrame(rows).assign(
+        quantity="ratio", cell="figure5_eps1", x=1.0, noise_multiplier=1.0
+    )
+    with plotting.style():
+        axes = FAMILY.figures["figure5"].draw(frame).axes[:2]
+    titles = {ax.get_title().split("\n")[1].split(",")[0]: ax.get_title() for ax in axes}
+    assert titles["exact sums"].endswith("(star)")
+    assert titles["the paper's rounding"].endswith("(star; the paper: 3 % above 1)")
+
+
+def test_words_in_quotation_marks_of_a_caption_are_the_paper_s():
+    (quote,) = re.findall('"([^"]*3[^"]*)"', FAMILY.tables["figure5"].caption)
+    claim = next(one for one in claims_file.read(CLAIMS) if one.check == "figure5_majority")
+    assert quote in claim.quote.replace("[sign lost] ", "")
+
+
+def test_printed_columns_stand_beside_their_own_batch_size():
+    """Rows of other sizes take the printed ones that are left, in their order."""
+
+    def printed(*batches):
+        shared = {"figure": "table1", "attack": "natural", "steps": 4096, "quantity": "epsilon"}
+        shared |= {"sampling_rate": 0.08, "noise_multiplier": 1.0}
+        rows = [
+            shared | {"batch": batch, "method": method, "value": 1.0}
+            for batch in batches
+            for method in ("heuristic", "standard", "ideal", "as published", "lower bound")
+        ]
+        frame = pd.DataFrame(rows).assign(low=0.5, high=1.5, cell="table1")
+        table = FAMILY.tables["table1_trained"].draw(frame)
+        columns = ["batch size", "batch size, printed", "empirical, printed"]
+        return list(table[columns].itertuples(index=False, name=None))
+
+    assert printed(512) == [("512", "512", "1.8")]
+    assert printed(256, 4096) == [("256", "256", "1.6"), ("4096", "4096", "1.7")]
+    assert printed(64, 32) == [("64", "4096", "1.7"), ("32", "512", "1.8")]
+    assert printed(1, 2, 3, 4)[-1] == ("4", "", "")

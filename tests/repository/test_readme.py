@@ -29,13 +29,16 @@ def test_every_family_is_named():
 def test_captions_state_no_parameter_that_a_scale_sets():
     """They stand beside every scale; what the paper has, or a panel shows, may be said so."""
     numbers = re.compile(
-        r"delta 1e-|noise multiplier \d|(,|of) \d+ steps|\d+ insertions|epsilon at \d"
+        r"delta 1e-|noise multiplier \d|(,|of|after) \d+ steps|\d+ insertions|epsilon (at )?\d"
+        r"|q = \d|[\d,]+ (records|models)|hundred models|norm of \d|sampling rate \d"
+        r"|(two|three|four|five) (epsilons|batch sizes)|every fifth|\d to \d+ %|MNIST|^Ours are"
     )
     for name in papers.names():
         family = papers.load(name)
         for thing in (*family.figures.values(), *family.tables.values()):
-            for sentence in re.split(r"(?<=\.) (?=[A-Z])", thing.caption):
-                paper = re.search(r"paper|text states", sentence)
+            said = re.split(r"(?<=\.) (?=[A-Z])", thing.caption)
+            for sentence in (*said, thing.title, thing.message, thing.shows):
+                paper = re.search(r"paper|text states|the sources", sentence)
                 assert paper or not numbers.search(sentence), (name, sentence)
 
 

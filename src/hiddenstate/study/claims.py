@@ -166,7 +166,10 @@ class OwnStatement(Claim):
 class Item(_Entry):
     """A numbered theorem, equation, algorithm, figure or table of a paper."""
 
-    item: str = Field(pattern=r"^[A-Z][a-z]+ [0-9A-Z.]+$", description="as the text numbers it")
+    item: str = Field(
+        pattern=r"^[A-Z][a-z]+ [0-9A-Z.]+( to [0-9]+)?$",
+        description="as the text numbers it, or several: Equations 8 to 20",
+    )
     rows: tuple[str, ...] = Field(default=(), description="checks of the sentences about it")
     because: str = Field(default="", description="why it is not checkable, where it has no row")
 

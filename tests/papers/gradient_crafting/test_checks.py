@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from hiddenstate.papers.gradient_crafting import FAMILY, stated
+from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Outcome
 
 _spec = importlib.util.spec_from_file_location(
@@ -33,10 +34,11 @@ def test_adversaries_that_a_sweep_lacks_are_not_judged(missing):
     assert (measure("outperforms", rows) is None) == (missing != made_up.RANDOM)
     shown = made_up.expected(0.6)
     both, alone = shown[shown["adversary"] != missing], made_up.housing(less, start="shared")
-    # They compare two coordinates with one start, whatever the loss shows.
-    for name in ("simulated_dimension", "shared_start"):
+    # They compare coordinates, whatever the loss shows.
+    compared = {"simulated_dimension": {made_up.RANDOM}, "shared_start": set()}
+    for name, others in compared.items():
         assert measure(name, rows) is None and measure(name, alone) is None
-        assert (measure(name, both) is None) == (missing == made_up.CRAFTED)
+        assert (measure(name, both) is None) == (missing in {made_up.CRAFTED} | others)
 
 
 def test_below_epsilon_4_nothing_is_said_of_audits():
@@ -98,6 +100,15 @@ def test_a_perfect_replication_of_an_idle_coordinate_is_contradicted_in_one_of_t
     for _ in range(10):
         rival = frame.assign(value=rng.normal(rivals, sds))
         assert outcome("reference", rival) == Outcome.CONTRADICTS
+
+
+def test_a_coordinate_of_each_model_is_compared_with_the_simulated_one_too(estimates):
+    """The number in the claim's rival is of this interpretation."""
+    rows = select(estimates, part="expected", network="housing", every=1, epsilon=24)
+    by = rows.set_index(["adversary", "knows"])["value"]
+    ratio = by["random coordinate", "nothing"] / by["simulated coordinate", "nothing"]
+    note = FAMILY.checks["simulated_dimension"].measure(estimates).note
+    assert note.endswith(f" Drawn for each model, {ratio:.2f} at epsilon 24.")
 
 
 def test_checks_without_their_cells_judge_nothing(estimates):

@@ -4,10 +4,11 @@ import pytest
 
 from hiddenstate import plotting
 from hiddenstate.papers.gradient_crafting import FAMILY, adversaries
-from hiddenstate.papers.gradient_crafting.figures import shared
+from hiddenstate.papers.gradient_crafting.figures import networks, shared
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.family import Figure
+from hiddenstate.pipeline.runnable import MODELS
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +193,20 @@ def test_more_levels_than_colours_are_all_drawn(estimates):
 
 def test_the_caption_says_what_the_reading_hides():
     for name in ("evolution", "ratio"):
-        assert "23 to 29 %" in FAMILY.figures[name].caption
+        assert "a part" in FAMILY.figures[name].caption
+
+
+def test_networks_have_the_titles_of_their_models():
+    for model, words in networks._TITLES.items():
+        assert model in MODELS
+        dataset = "cifar10" if "CIFAR" in words else "digits"
+        assert networks._network(pd.Series({"model": model, "dataset": dataset})) == words
+    assert networks._TITLES["resnet18"] == "ResNet-18 on CIFAR-10"
+
+
+def test_the_mean_shift_of_the_sampled_loss_is_that_of_the_rows(estimates):
+    rows = estimates.assign(mu=estimates["mu"].where(estimates["part"] != "hidden", 0.7))
+    assert drawn(rows, "hidden").axes[1].get_title().endswith("mean shift 0.7")
 
 
 @pytest.mark.parametrize("name", FAMILY.tables)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from hiddenstate.errors import InputError
-from hiddenstate.papers.worst_case_init import FAMILY, cells
+from hiddenstate.papers.worst_case_init import FAMILY, cells, costs
 from hiddenstate.pipeline import scores
 from hiddenstate.study import config
 
@@ -205,6 +205,25 @@ def test_more_work_costs_more(cell_of):
     start = work.start
     one, more = (cells.start_of(cell_of({"epochs": [epochs]})) for epochs in (1, 3))
     assert start.cost(more) == pytest.approx(3 * start.cost(one)) and start.cost(one) > 0
+
+
+def test_a_stage_of_pre_training_costs_what_its_own_records_do(cell_of):
+    """A half of digits, all of CIFAR-100, and features of the user's own as those of CIFAR-10."""
+    start = cells.start_of(cell_of({"epochs": [1]})).parameters
+    stage = start.stages[-1]
+    stages = [
+        {"dataset": dataset, "half": half}
+        for dataset, half in (
+            *(("digits", True), ("mnist", True), ("cifar100", False), ("raw:cifar10", True)),
+            ("features:own.npz", True),
+        )
+    ]
+    found = [
+        costs.start_cost(start.model_copy(update={"stages": (stage.model_copy(update=changes),)}))
+        for changes in stages
+    ]
+    expected = np.array([719, 30_000, 50_000, 25_000, 25_000]) / 719
+    np.testing.assert_allclose(np.array(found) / found[0], expected)
 
 
 @pytest.mark.whole

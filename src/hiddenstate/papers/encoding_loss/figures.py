@@ -164,8 +164,8 @@ def figure2(estimates: pd.DataFrame) -> Any:
     "Above: correlation of the decoded score with the log-likelihood ratio of all iterates. "
     "Below: upper bound on the probability that a run decodes some step wrongly. Open: below "
     "1e-12, drawn there. With the published spacing (the power of ten above 3 sigma) steps "
-    "collide at epsilon 2 and sampling rate 0.1. At sampling rate 0.01, spacing and decimals both "
-    "lose signal; dotted lines show the sound encoding with one of them.",
+    "collide where half of it is little above the noise. At small sampling rates spacing and "
+    "decimals both lose signal; dotted lines show the sound encoding with one of them.",
     message="The published encoding loses the signal at some epsilons; a sound one keeps it",
 )
 def encodings(estimates: pd.DataFrame) -> Any:

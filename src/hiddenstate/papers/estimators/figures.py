@@ -90,8 +90,7 @@ def calibration(estimates: pd.DataFrame) -> Any:
     "bug and is contradicted in at most 5 % of audits. Bugs at the bottom hardly show in "
     "this canary and the last iterate. The audits of a cell share no models, so those of many "
     "models are few, and the right columns are coarse.",
-    message="A hundred models with and without the canary find most planted bugs; some are never "
-    "found",
+    message="With more models audits find most planted bugs; some are never found",
     of="bugs",
 )
 def detection(estimates: pd.DataFrame) -> Any:

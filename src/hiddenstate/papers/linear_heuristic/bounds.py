@@ -50,6 +50,17 @@ def _baselines(noise: ArrayLike, rate: ArrayLike, steps: ArrayLike, delta: float
     )
 
 
+RARE = {"noise_multiplier": 0.1, "sampling_rate": 0.01, "steps": 1, "delta": 0.02}
+"""A setting where the canary is sampled less often than delta, so that the heuristic is 0."""
+
+
+def _exception() -> pd.DataFrame:
+    """How far full batch is above the heuristic at that setting, which is outside of Figure 1."""
+    excess = linear.full_batch_epsilon(*RARE.values()) - linear.last_iterate_epsilon(*RARE.values())
+    row = {"quantity": "excess", "method": "full batch", "kind": "exact", "value": float(excess)}
+    return pd.DataFrame([row | RARE | {"x": RARE["steps"]}])
+
+
 def figure1a(cell: Cell[Figure1], seed: int) -> pd.DataFrame:
     """Baselines with expected samples and noise of the sum constant."""
     steps, delta = np.array(cell.parameters.constant.steps), cell.parameters.delta
@@ -64,6 +75,7 @@ def figure1a(cell: Cell[Figure1], seed: int) -> pd.DataFrame:
         [
             _baselines(noise, rate, steps, delta),
             epsilon_rows("full batch, all iterates", "upper", steps, composed),
+            _exception(),
         ]
     )
 

@@ -7,6 +7,7 @@ from hiddenstate.papers.worst_case_init.cells import (
     StartParameters,
 )
 from hiddenstate.papers.worst_case_init.grid import Stage
+from hiddenstate.pipeline import runnable
 from hiddenstate.pipeline.costs import BACK, gradient_seconds, step_seconds
 
 
@@ -32,10 +33,15 @@ def expected_cost(p: ExpectedParameters) -> float:
 
 def start_cost(start: StartParameters) -> float:
     """Seconds of one core that initial parameters take."""
-    # The public half, as of digits or MNIST.
-    records = 719 if start.dataset == "digits" else 30_000
     stages = [s for s in start.backbone + start.stages if isinstance(s, Stage)]
     gradient = gradient_seconds(start.model)
     # Beside three times the kernel's time each mini-batch takes some milliseconds.
-    epochs = (s.epochs * (3 * gradient + 3e-3 / s.batch_size) for s in stages)
-    return len(start.repeats) * records * sum(epochs)
+    seen = (s.epochs * _records(s) * (3 * gradient + 3e-3 / s.batch_size) for s in stages)
+    return len(start.repeats) * sum(seen)
+
+
+def _records(stage: Stage) -> int:
+    """Records of an epoch; files of the user's own are taken to have as many as CIFAR-10."""
+    name = stage.dataset.removeprefix("raw:")
+    _, records = runnable.DATA.get(name, runnable.DATA["cifar10"])
+    return records // 2 if stage.half else records

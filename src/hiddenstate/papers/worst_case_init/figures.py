@@ -249,7 +249,7 @@ def _panels(
 
 figure1 = _panels(
     "Figure 1: average-case and worst-case initial parameters",
-    "Worst-case initial parameters leak more with 30,000 records, and not with 100",
+    "Worst-case initial parameters leak more with many records, and not with few",
     "Audits of models trained from random and from pre-trained parameters.",
     *("figure1", "case", "{} case".format),
 )
@@ -261,7 +261,7 @@ figure1 = _panels(
     "in the first step. Orange: these norms, of the audits' records (diamonds) and of more, where "
     f"the scale has them (crosses). {_READING} {_EXPECTED}",
     when=shows("figure2"),
-    message="Pre-training shrinks all gradients; with 100 records it does not raise leakage",
+    message="Pre-training shrinks all gradients; with few records it does not raise leakage",
     of="MNIST",
 )
 def figure2(estimates: pd.DataFrame) -> Any:
@@ -323,13 +323,13 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> None
 
 figure3 = _panels(
     "Figure 3: number of records",
-    "Audits find less with 30,000 records than with 100 or 1,000",
+    "Audits find less with many records than with few",
     "Worst-case initial parameters, n records with the canary.",
     *("figure3", "records", "n = {:,.0f}".format),
 )
 figure4 = _panels(
     "Figure 4: clipping norm",
-    "A clipping norm of 10 hides more, the more records there are",
+    "A large clipping norm hides more, the more records there are",
     "Worst-case initial parameters, clipping norm C.",
     *("figure4", "clipping_norm", "C = {:g}".format),
 )
@@ -381,7 +381,7 @@ def figure6(estimates: pd.DataFrame) -> Any:
     "Figure 7: last layer, clipping norm and number of records",
     f"As Figure 5, worst case. {_READING}",
     when=shows("figure7"),
-    message="A clipping norm of 10 hides most of the canary; the number of records does not",
+    message="A large clipping norm hides most of the canary; the number of records does not",
     of="last layers",
 )
 def figure7(estimates: pd.DataFrame) -> Any:

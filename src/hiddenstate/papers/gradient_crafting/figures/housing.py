@@ -77,10 +77,10 @@ def housing(estimates: pd.DataFrame) -> Any:
 @figure(
     "Canary in every k-th step (housing)",
     "As for k = 1, with the same number of insertions, which alone are accounted. In a coordinate "
-    "that nothing else moves, exactly mu / sqrt(k) is left (dotted). At epsilon 24 the simulated "
-    "coordinate shows less than that: its drift differs between models, and the adversary knows "
-    "it. The titles give the numbers of repeats and models; the sources have 5,000 models in total "
-    "at k = 1 and state none here.",
+    "that nothing else moves, exactly mu / sqrt(k) is left (dotted). At a large epsilon the "
+    "simulated coordinate shows less than that: its drift differs between models, and the "
+    "adversary knows it. The titles give the numbers of repeats and models; the sources have 5,000 "
+    "models in total at k = 1 and state none here.",
     message="Between insertions the hidden steps' noise leaves at most mu / sqrt(k)",
     of="housing",
     when=_has_housing(lambda sweep: sweep.every > 1 and sweep.start == "fresh"),
@@ -103,8 +103,8 @@ def housing_every(estimates: pd.DataFrame) -> Any:
     "Ours. The share of mu / sqrt(k), which an unused coordinate leaks, that audits show. Here mu "
     "is the difference of the mean scores over their standard deviation, with one standard error. "
     "Open: the published score. Filled: the same models after the adversary, who knows start and "
-    "batches, subtracts the end of a training without noise and canary. With a fresh start this "
-    "closes most of the gap for coordinates at epsilon 24, and less than half of it for the loss. "
+    "batches, subtracts the end of a training without noise and canary. At a large "
+    "epsilon and with a fresh start this closes more of a coordinate's gap than of the loss's. "
     "A share above 1 is sampling error.",
     message="What a coordinate misses is mostly drift that the adversary can predict",
     of="housing",
@@ -184,10 +184,10 @@ def norms(estimates: pd.DataFrame) -> Any:
 
 @figure(
     "Observed trade-off curves (housing)",
-    "Trade-off curve of one audit by the simulated coordinate (first repeat), at three epsilons. "
+    "Trade-off curve of one audit by the simulated coordinate (first repeat), by epsilon. "
     "Dotted: the Gaussian curve of mu / sqrt(k), which an unused coordinate has exactly. The "
-    "accountant allows that of mu, which is the one at k = 1. At epsilon 24 and rarer insertions "
-    "less is seen, for the drift differs between models.",
+    "accountant allows that of mu, which is the one at k = 1. At a large epsilon and rarer "
+    "insertions less is seen, for the drift differs between models.",
     message="Observed trade-off curves are nearly Gaussian, of at most mu / sqrt(k) for k steps an "
     "insertion",
     of="housing",

@@ -39,14 +39,14 @@ def _network_audits(estimates: pd.DataFrame, quantity: str) -> pd.DataFrame:
 
 _STAND_INS = (
     "The paper has a ConvNet and a ResNet on CIFAR-10 (batch 128, 250 insertions), whose layers "
-    "its text does not list. Ours are small networks on scikit-learn's digits with small batches, "
-    "so that genuine gradients have about the same share of a coordinate."
+    "its text does not list. Panels of scikit-learn's digits have small networks of ours and small "
+    "batches, so that genuine gradients have about the same share of a coordinate."
 )
 
 
 _TITLES = {
     "digits_cnn": "small ConvNet on digits", "digits_resnet": "small ResNet on digits",
-    "cifar_convnet": "ConvNet on CIFAR-10", "cifar_resnet18": "ResNet-18 on CIFAR-10",
+    "cifar_cnn": "ConvNet on CIFAR-10", "resnet18": "ResNet-18 on CIFAR-10",
 }  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -
     "which may be above the estimate, and above the accountant in 5 % of audits. Grey: what "
     "the estimate finds in simulated audits that leak all that the accountant allows. "
     f"{_STAND_INS}",
-    message="On small networks a simulated coordinate shows most of a large epsilon",
+    message="A simulated coordinate shows most of a large epsilon in other networks too",
     of="digits",
     when=_has_network(lambda sweep: sweep.every == 1),
 )
@@ -106,7 +106,7 @@ def networks(estimates: pd.DataFrame) -> Any:
     "Canary in every k-th step (ConvNet and ResNet)",
     "As for k = 1. The accountant counts the insertions alone, and in a coordinate that "
     f"nothing else moves exactly mu / sqrt(k) is left (dotted). {_STAND_INS}",
-    message="With an insertion in every fifth step most of epsilon is hidden",
+    message="With rarer insertions hidden steps take more of epsilon",
     of="digits",
     when=_has_network(lambda sweep: sweep.every > 1),
 )

@@ -29,11 +29,11 @@ _RULES = {
     "coordinates. Right: trained networks, in their least moved coordinates; the law without "
     "canaries is simulated from the network's own start and batches and taken as normal. Open "
     "markers: all guesses are right in half of the audits, so this number can show no more. "
-    "Horizontal: the valid bound from 100 and 1,000 models with and without one canary, on the "
-    "housing network.",
+    "Horizontal, if any: the valid bound from as many models with and without one canary as the "
+    "legend says, on the housing network.",
     message="One training with many canaries shows nearly all of epsilon, if its law is known",
     when=has("one_run"),
-    shows="simulated coordinates; housing and MNIST networks; lines from cached audits",
+    shows="simulated coordinates; the networks named below; lines from audits of housing",
 )
 def one_run(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, part="one run")

@@ -88,10 +88,12 @@ def figure3_below(estimates: pd.DataFrame) -> Found:
     ]
     for row in rows.itertuples():
         yield Within(f"estimate over heuristic, {_at(row)}", row.share, high=1.0)
+    other = audited(estimates, "gradient", f"{PUBLISHED}, standard")
+    above = int((other["value"] > other["heuristic"]).sum())
     return (
         f"Means of independent audits; {len(over)} of {len(rows)} are above"
         + (": " + ", ".join(over) if over else "")
-        + "."
+        + f". With composition's curves {above} of {len(other)} single audits are above."
     )
 
 
