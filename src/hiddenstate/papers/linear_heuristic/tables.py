@@ -56,8 +56,8 @@ def table1_trained(estimates: pd.DataFrame) -> Rows:
     # Rows of other batch sizes stand for the printed ones in their order.
     others = iter([batch for batch in stated.TRAINED if batch not in set(rows["batch"])])
     for _, row in rows.iterrows():
-        batch = row["batch"] if row["batch"] in stated.TRAINED else next(others, "")
-        accuracy, empirical = stated.TRAINED.get(batch, ("", ""))
+        batch = row["batch"] if row["batch"] in stated.TRAINED else next(others, None)
+        accuracy, empirical = stated.TRAINED[batch] if batch else ("", "")
         yield {
             "batch size": f"{row['batch']:g}",
             "noise multiplier": f"{row['noise_multiplier']:g}",
