@@ -1,7 +1,6 @@
 """Tables of linear_heuristic."""
 
 import math
-from typing import Any
 
 import pandas as pd
 
@@ -57,8 +56,8 @@ def table1_trained(estimates: pd.DataFrame) -> Rows:
     # Rows of other batch sizes stand for the printed ones in their order.
     others = iter([batch for batch in stated.TRAINED if batch not in set(rows["batch"])])
     for _, row in rows.iterrows():
-        batch: Any = row["batch"] if row["batch"] in stated.TRAINED else next(others, 0)
-        accuracy, empirical = stated.TRAINED.get(batch) or ("", "")
+        batch = row["batch"] if row["batch"] in stated.TRAINED else next(others, None)
+        accuracy, empirical = stated.TRAINED[batch] if batch else ("", "")
         yield {
             "batch size": f"{row['batch']:g}",
             "noise multiplier": f"{row['noise_multiplier']:g}",
