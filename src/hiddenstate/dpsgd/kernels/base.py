@@ -161,22 +161,15 @@ def single_precision(device: torch.device) -> Iterator[None]:
 
     Raises InputError for torch's settings of a processor, as threads share them.
     """
-    cudnn: Any = torch.backends.cudnn
-    kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
-    if device.type == "cpu":
-        cpu: Any = torch.backends.mkldnn
-        for one in (cpu.matmul, cpu.conv, cpu.rnn):
-            if one.fp32_precision not in ("none", "ieee"):
-                raise InputError(
-                    f"torch.backends.mkldnn: got products of {one.fp32_precision}; expected "
-                    "torch.set_float32_matmul_precision('highest') on a processor"
-                )
-        kinds = ()
-    kind = device.type
-    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+    if _exact(device):
+        yield
+        return
+    if (kind := device.type) == "cpu" or _autocast(kind):
         with torch.autocast(kind, enabled=False), single_precision(device):
             yield
         return
+    cudnn: Any = torch.backends.cudnn
+    kinds: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
     before = [one.fp32_precision for one in kinds]
     try:
         for one in kinds:
@@ -187,12 +180,37 @@ def single_precision(device: torch.device) -> Iterator[None]:
             one.fp32_precision = precision
 
 
+def _autocast(kind: str) -> bool:
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+
+
+def _exact(device: torch.device) -> bool:
+    """True for a processor whose products are of float32; InputError if none can be.
+
+    It takes a microsecond, for small models call it every fifty.
+    """
+    if device.type != "cpu":
+        return False
+    try:
+        found = torch.get_float32_matmul_precision()
+    except RuntimeError:  # set for one library and not for another
+        found = "several precisions"
+    if found not in ("high", "highest"):
+        raise InputError(
+            f"torch.set_float32_matmul_precision: got {found!r}, which may take products of "
+            "bfloat16 on a processor; expected 'high' or 'highest'"
+        )
+    return not torch.is_autocast_enabled("cpu")
+
+
 def in_single_precision(method: Callable[P, T]) -> Callable[P, T]:
     """A method of what has a ``device``, in single precision there."""
 
     @wraps(method)
     def exact(*args: P.args, **kwargs: P.kwargs) -> T:
         owner: Any = args[0]
+        if _exact(owner.device):
+            return method(*args, **kwargs)
         with single_precision(owner.device):
             return method(*args, **kwargs)
 
