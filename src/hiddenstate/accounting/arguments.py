@@ -1,13 +1,38 @@
 """Ranges of the numbers of a mechanism."""
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+
 from hiddenstate.errors import InputError, expect
 
 MOST_STEPS = 2**53
 """Larger whole numbers are no doubles."""
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def double(value: Any) -> Any:
+    """A double of a number in another precision, which would go through all sums; else itself."""
+    return float(value) if isinstance(value, np.floating) else value
+
+
+def doubles(function: Callable[P, R]) -> Callable[P, R]:
+    """The function, whose arguments may be numbers in single precision."""
+
+    @wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> R:
+        return function(*map(double, args), **{k: double(v) for k, v in options.items()})
+
+    return called
+
 
 def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float) -> None:
     """Raise InputError unless the three are a mechanism, with a noise whose powers are numbers."""
+    noise_multiplier = double(noise_multiplier)
     fine = 1e-50 <= noise_multiplier <= 1e50
     check_number("noise_multiplier", noise_multiplier, fine, "from 1e-50 to 1e50")
     check_number("sampling_rate", sampling_rate, 0 < sampling_rate <= 1, "in (0, 1]")
@@ -20,7 +45,7 @@ def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float)
 
 
 def in_doubles(owner: object, *names: str) -> None:
-    """Make doubles of a frozen dataclass's numbers: single precision would go through all sums."""
+    """Make doubles of a frozen dataclass's numbers."""
     for name in names:
         if (value := getattr(owner, name)) is not None:
             object.__setattr__(owner, name, float(value))

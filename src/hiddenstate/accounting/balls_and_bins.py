@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr, ndtri
 
 from hiddenstate.accounting import batched, composition, gaussian
+from hiddenstate.accounting.arguments import doubles
 from hiddenstate.accounting.composition import Bracket, Floats
 
 LEAST_NOISE = 0.05
@@ -42,6 +43,7 @@ REACH = 8.5
 """Deviations below the mean at which a grid begins."""
 
 
+@doubles
 def bracket(noise_multiplier: float, batches: int, epochs: int, delta: float) -> Bracket:
     """Certified bracket on epsilon at ``delta``, all iterates released (add or remove a record).
 
@@ -69,6 +71,7 @@ def bracket(noise_multiplier: float, batches: int, epochs: int, delta: float) ->
     return Bracket(min(lower, upper), upper)
 
 
+@doubles
 def lower_epsilon(
     noise_multiplier: float,
     batches: int,

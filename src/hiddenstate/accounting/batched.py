@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import bdtrc, log_ndtr
 
-from hiddenstate.accounting.arguments import check_delta, check_mechanism
+from hiddenstate.accounting.arguments import check_delta, check_mechanism, doubles
 from hiddenstate.errors import check_count
 
 Floats = NDArray[np.float64]
@@ -44,6 +44,7 @@ def independent(noise_multiplier: float, epochs: int, *, redrawn: bool) -> tuple
     return 1, noise_multiplier / math.sqrt(epochs)
 
 
+@doubles
 def lower_epsilon(
     noise_multiplier: float,
     batches: int,

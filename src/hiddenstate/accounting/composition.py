@@ -507,6 +507,7 @@ def _rounding(transformed: NDArray[np.complex128], steps: int, length: int) -> f
     return steps * (8 * math.log2(length) + 5) * _U * norm
 
 
+@arguments.doubles
 def bracket(
     noise_multiplier: float,
     sampling_rate: float,
@@ -574,6 +575,7 @@ def _near(steps: int, every: int) -> str:
     return f", for example {below} or {above}" if below < above else ""
 
 
+@arguments.doubles
 def fine_bracket(
     noise_multiplier: float, sampling_rate: float, steps: int, delta: float, every: int = 1
 ) -> Bracket:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import linear
-from hiddenstate.accounting.arguments import check_delta, check_number
+from hiddenstate.accounting.arguments import check_delta, check_number, doubles
 
 LEAST, MOST = 1e-50, 1e50
 """Between them are the mu whose powers are numbers. At a smaller one epsilon counts as 0."""
@@ -31,6 +31,7 @@ def epsilon(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
     return found[places].reshape(np.shape(mu))
 
 
+@doubles
 def bracket(mu: float, delta: float, *, share: float = 1e-9) -> tuple[float, float]:
     """The same as bounds that are a ``share`` of it above and below, or what rounding asks for."""
     check_delta(delta)
@@ -51,6 +52,7 @@ def epsilon_below(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
     return found[places].reshape(np.shape(mu))
 
 
+@doubles
 def mu(epsilon: float, delta: float) -> float:
     """The mu whose epsilon at ``delta`` is as given."""
     return 1 / float(linear.last_iterate_noise_multiplier(epsilon, delta, 1.0, 1))

@@ -386,6 +386,7 @@ def nearest_gaussian(fpr: ArrayLike, fnr: ArrayLike) -> GaussianFit:
     return GaussianFit(mu, distance, distance + float(np.diff(ends).max()) / 2)
 
 
+@arguments.doubles
 def swapped(noise_multiplier: float, sampling_rate: float, steps: int) -> Law:
     """Law of a linear loss's last iterate if a record that turns round is swapped, and noise.
 
@@ -398,6 +399,7 @@ def swapped(noise_multiplier: float, sampling_rate: float, steps: int) -> Law:
     return Law(means, np.stack((log_weights, log_weights)), deviation, rarest)
 
 
+@arguments.doubles
 def subsampled(noise_multiplier: float, sampling_rate: float, steps: int) -> Law:
     """Law of a linear loss's last iterate: a Binomial(steps, rate) number of canaries, and noise.
 
@@ -426,6 +428,7 @@ def _counts(
     return counts.astype(float), log_weights[kept], float(log_weights[~kept].max(initial=-math.inf))
 
 
+@arguments.doubles
 def berry_esseen(noise_multiplier: float, sampling_rate: float, steps: int) -> float:
     """Bound on how far ``subsampled``'s FNR, at any FPR, is from that of two normal distributions.
 

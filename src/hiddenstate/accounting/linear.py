@@ -26,6 +26,7 @@ from hiddenstate.accounting.arguments import (
     check_mechanism,
     check_number,
     check_steps,
+    doubles,
 )
 from hiddenstate.accounting.binomial import MOST_STEPS, log_binomial, log_mass
 from hiddenstate.accounting.mixture import DIRECTIONS, Floats, GaussianMixture
@@ -44,10 +45,10 @@ _TO_COEFFICIENTS = 2 / _NODES * np.cos(np.arange(_NODES)[:, None] * _ANGLES)
 _TO_COEFFICIENTS[0] /= 2
 
 
+@doubles
 def last_iterate(noise_multiplier: float, sampling_rate: float, steps: int) -> GaussianMixture:
     """The pair of Theorem 1: Binomial(steps, sampling_rate) + N(0, sigma^2 steps) against noise."""
     check_mechanism(noise_multiplier, sampling_rate, steps)
-    noise_multiplier = float(noise_multiplier)
     if sampling_rate == 1:
         shifts, log_weights = np.array([float(steps)]), np.zeros(1)
         return GaussianMixture(shifts, log_weights, noise_multiplier * math.sqrt(steps))
@@ -413,5 +414,5 @@ def tradeoff_curve(
 
 def _broadcast(solve: Callable[..., float], *arguments: ArrayLike) -> Floats:
     """The scalar ``solve`` at every point of the broadcast arguments."""
-    grid = np.broadcast(*arguments)
+    grid, solve = np.broadcast(*arguments), doubles(solve)
     return np.fromiter((solve(*point) for point in grid), float, grid.size).reshape(grid.shape)[()]

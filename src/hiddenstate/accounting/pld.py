@@ -32,6 +32,7 @@ _LARGE = 600.0
 _DIRECTIONS: tuple[Direction, Direction] = ("out", "in")
 
 
+@arguments.doubles
 def privacy_loss(
     noise_multiplier: float,
     sampling_rate: float,
@@ -153,6 +154,7 @@ def _losses(
     return privacy_loss(noise_multiplier, sampling_rate, steps, null=null, interval=interval)
 
 
+@arguments.doubles
 def epsilon(
     noise_multiplier: float,
     sampling_rate: float,
@@ -186,6 +188,7 @@ def epsilon(
     return bounds.upper
 
 
+@arguments.doubles
 def noise_multiplier(
     epsilon: float,
     delta: float,
@@ -208,6 +211,7 @@ def _single(epsilon: float, *mechanism: Any) -> float:
     )
 
 
+@arguments.doubles
 def noise_multipliers(
     epsilons: ArrayLike,
     delta: float,
@@ -399,6 +403,7 @@ def _calibrate(
     return solutions
 
 
+@arguments.doubles
 def points(sigma: float, rate: float, steps: int, interval: float) -> float:
     """About how many privacy losses dp-accounting would hold for the composition."""
     arguments.check_mechanism(sigma, rate, steps)
@@ -420,6 +425,7 @@ def points(sigma: float, rate: float, steps: int, interval: float) -> float:
     return min(single * steps, single + float(np.min(steps * variance * orders + 72 / orders)))
 
 
+@arguments.doubles
 def fine_interval(
     noise_multiplier: float, sampling_rate: float, steps: int, *, most: float = INTERVAL
 ) -> float:
@@ -435,6 +441,7 @@ def fine_interval(
     return min(most, math.sqrt(2e-2 * spread / steps))
 
 
+@arguments.doubles
 def tradeoff_curves(
     noise_multiplier: float,
     sampling_rate: float,

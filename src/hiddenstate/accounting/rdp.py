@@ -28,6 +28,7 @@ ORDERS: tuple[float, ...] = (
 """The usual orders, which published epsilons were computed with."""
 
 
+@arguments.doubles
 def epsilon(
     noise_multiplier: float,
     sampling_rate: float,
@@ -55,6 +56,7 @@ def epsilon(
     return max(value, 0.0)
 
 
+@arguments.doubles
 def fixed_size_epsilon(
     noise_multiplier: float, records: int, batch_size: int, steps: int, delta: float
 ) -> float:
@@ -62,8 +64,6 @@ def fixed_size_epsilon(
 
     Source: Wang, Balle and Kasiviswanathan 2019, Theorem 9, as dp-accounting computes it.
     """
-    # Single precision would go through all sums.
-    noise_multiplier, delta = float(noise_multiplier), float(delta)
     expect(1 <= batch_size <= records, "batch_size", batch_size, f"from 1 to {records} records")
     arguments.check_mechanism(noise_multiplier, batch_size / records, steps)
     arguments.check_delta(delta)
@@ -96,6 +96,7 @@ NEGLIGIBLE = 60.0
 """Outputs that weigh so many nats less than the largest are left out."""
 
 
+@arguments.doubles
 def divergence(noise_multiplier: float, sampling_rate: float, order: float) -> float:
     """Rényi divergence of one step at an order from 1 to 1e9, to a relative 1e-9 and 1e-13."""
     arguments.check_mechanism(noise_multiplier, sampling_rate, 1)

@@ -97,12 +97,8 @@ class Setting:
             if isinstance(value := getattr(self, name), np.integer | bool):
                 expect(not isinstance(value, bool), name, value, "a whole number")
                 object.__setattr__(self, name, int(value))
-        # Single precision would go through all sums.
         for field in fields(self):
-            if isinstance(value := getattr(self, field.name), np.floating):
-                object.__setattr__(self, field.name, float(value))
-        if isinstance(self.sampling, Poisson):
-            object.__setattr__(self, "sampling", Poisson(float(self.sampling.rate)))
+            object.__setattr__(self, field.name, arguments.double(getattr(self, field.name)))
         listed = isinstance(self.sampling, FullBatch | Poisson | FixedSize | BallsAndBins | Ordered)
         known = "FullBatch, Poisson, FixedSize, BallsAndBins, Cyclic or Reshuffled"
         expect(listed, "sampling", self.sampling, known)
@@ -294,7 +290,7 @@ class Setting:
         if isinstance(self.sampling, FixedSize):
             assert self.records is not None
             return self.sampling.batch_size / self.records
-        return self.sampling.rate
+        return float(self.sampling.rate)
 
     @property
     def mechanism(self) -> tuple[float, float, int]:

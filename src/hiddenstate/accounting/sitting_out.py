@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 from hiddenstate.accounting import balls_and_bins, gaussian
-from hiddenstate.accounting.arguments import check_delta, check_mechanism
+from hiddenstate.accounting.arguments import check_delta, check_mechanism, doubles
 from hiddenstate.accounting.composition import Floats
 from hiddenstate.errors import check_count
 
@@ -33,6 +33,7 @@ LARGEST = 600.0
 """Logarithm of the largest moment of a ratio that is used."""
 
 
+@doubles
 def added_or_removed(noise_multiplier: float, batches: int, epochs: int, delta: float) -> float:
     """Epsilon at ``delta`` is at most this if a record is added or removed; rounded up.
 
@@ -42,6 +43,7 @@ def added_or_removed(noise_multiplier: float, batches: int, epochs: int, delta: 
     return balls_and_bins.bracket(noise_multiplier / 2, batches, epochs, delta).upper
 
 
+@doubles
 def swapped(noise_multiplier: float, batches: int, epochs: int, delta: float) -> float:
     """Epsilon at ``delta`` is at most this if a record is swapped; rounded up.
 

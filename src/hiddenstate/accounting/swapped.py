@@ -25,6 +25,7 @@ from hiddenstate.accounting import arguments, composition
 from hiddenstate.accounting.composition import Bracket, Floats
 
 
+@arguments.doubles
 def bracket(
     noise_multiplier: float,
     sampling_rate: float,

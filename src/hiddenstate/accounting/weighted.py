@@ -146,6 +146,7 @@ def correlated_noise_std(noise_multiplier: float, weights: ArrayLike, matrix: Ar
     return noise_multiplier * float(np.linalg.norm(row))
 
 
+@arguments.doubles
 def epsilon(
     noise_multiplier: float,
     sampling_rate: float,
