@@ -153,9 +153,9 @@ def test_the_table_of_the_docs():
         assert pld.epsilon(noise, 1 / batches, int(batches), 1e-5) == pytest.approx(1, abs=2e-3)
         linear = float(gaussian.epsilon(2 / noise / math.sqrt(batches), 1e-5))
         found = [
-            batched.lower_epsilon(*mechanism, 1e-5, batched.ZEROED),
+            balls_and_bins.lower_epsilon(*mechanism, 1e-5, batched.ZEROED),
             float(gaussian.epsilon(1 / noise, 1e-5)),
-            batched.lower_epsilon(*mechanism, 1e-5),
+            balls_and_bins.lower_epsilon(*mechanism, 1e-5),
             float(gaussian.epsilon(2 / noise, 1e-5)),
             linear,
         ]
@@ -165,7 +165,7 @@ def test_the_table_of_the_docs():
         ]
         assert printed == stated, printed
     others = [
-        batched.lower_epsilon(noise, batches, 1, 1e-5, (1.0, 0.0))
+        balls_and_bins.lower_epsilon(noise, batches, 1, 1e-5, (1.0, 0.0))
         for noise, batches in ((1.741, 10), (0.902, 100), (0.641, 1000))
     ]
     words = "{}, {} and {}".format(*(shown(value, "lower", decimals=3) for value in others))
