@@ -63,8 +63,8 @@ FAULTS = [
     ),
     Fault(
         *("envelope", "accounting", "src/hiddenstate/accounting/tradeoff.py"),
-        "fnr = 1 - bounds[kept[:-1]] - slopes[kept[:-1]] * fpr",
-        "fnr = 1 - 0.9 * bounds[kept[:-1]] - slopes[kept[:-1]] * fpr",
+        "fnr = heights[kept[:-1]] - slopes[kept[:-1]] * fpr",
+        "fnr = 0.1 + 0.9 * heights[kept[:-1]] - slopes[kept[:-1]] * fpr",
         "a trade-off curve lies above what its deltas imply",
         "tests/accounting/test_tradeoff.py tests/accounting/test_pld.py",
     ),

@@ -4,7 +4,6 @@ import argparse
 import math
 from typing import TYPE_CHECKING
 
-from hiddenstate.accounting.arguments import MOST_STEPS
 from hiddenstate.commands.options import LEARNING_RATE
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import (
@@ -141,6 +140,8 @@ def _steps(options: argparse.Namespace) -> int:
         each = 1 / _rate(options.sampling_rate)
     else:
         each = options.records / options.batch_size
+    from hiddenstate.accounting.arguments import MOST_STEPS  # with numpy, which a parser spares
+
     if not epochs * each < MOST_STEPS:
         raise InputError(
             f"--epochs: got {epochs:g}; expected less than {MOST_STEPS:,} steps, of which an epoch "
