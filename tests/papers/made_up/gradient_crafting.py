@@ -318,7 +318,11 @@ CASES = {
         "contradicts": partial(expected, 0.3),
         "undecided": partial(expected, 0.51),
     },
-    "norm": both(partial(norms, 0.501), partial(norms, 0.499)),
+    "norm": {
+        "agrees": partial(norms, 0.75),
+        "contradicts": partial(norms, 0.25),
+        "undecided": partial(norms, 0.5),
+    },
     "idle_law": {
         "agrees": partial(periods, 0.36),
         "contradicts": partial(periods, 0.60),

@@ -232,7 +232,7 @@ def trained(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFra
         )
     }
     accuracy = select(rows, quantity="accuracy")
-    wide |= {"accuracy": accuracy["value"], "accuracy error": accuracy["error"]}
+    wide |= {"accuracy": accuracy["value"], "accuracy error": accuracy.get("error", math.nan)}
     audits = select(rows, method="heuristic")[index]
     return audits.assign(**wide).reset_index(drop=True)
 
