@@ -71,11 +71,15 @@ def collect(options: argparse.Namespace) -> None:
     --out DIR: path! | directory to write claims.csv and claims.md to
     --json: flag | print JSON instead of words
     """
+    from hiddenstate.pipeline import sealed
     from hiddenstate.study import config, verdicts
 
     found = verdicts.read(*options.verdicts, grids=config.grid_names(options.config))
     for path in options.verdicts:
-        verdicts.check_estimates(path, verdicts.read(path), path.with_name("estimates.csv"))
+        source = path.with_name("estimates.csv")
+        if source.exists():
+            rows, own = verdicts.read(path), sealed.digest_of(source)
+            verdicts.check_estimates(path, rows, source, own)
     if len(twice := found.loc[found["id"].duplicated(), "id"]):
         names = ", ".join(map(str, options.verdicts))
         raise InputError(f"{names}: {twice.iloc[0]}: two of the files have its verdict")

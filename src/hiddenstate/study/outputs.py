@@ -16,20 +16,21 @@ def check(paths: Iterable[Path], grids: Mapping[str, str], figures: Path, result
     families' grids by ``config.grid_names``. figures, results: folders of the scale.
     """
     there = sorted(path for path in paths if path.is_file())
+    judged = {path: verdicts.read(path) for path in there if path.name == "claims.csv"}
     for name, grid in grids.items():
         folders = figures / name, results / name / "tables"
         drawn = [path for path in there if path.parent in folders]
-        judged = [p for p in there if p in (results / "claims.csv", results / name / "claims.csv")]
+        mine = {path: verdicts.of_family(rows, name) for path, rows in judged.items()}
         source = results / name / "estimates.csv"
         made_of = None
-        if source.exists() and (drawn or judged or source in there):
+        if source.exists() and (drawn or source in there or any(map(len, mine.values()))):
             made_of = estimates.read(source, grid).attrs[sealed.DIGEST]
         for path in drawn:
             if path.name != sealed.MANIFEST:
                 sealed.signed(path, made_of)
-        for path in judged:
-            mine = verdicts.of_family(verdicts.read(path), name)
-            verdicts.check_estimates(path, mine, source)
+        if made_of is not None:
+            for path, rows in mine.items():
+                verdicts.check_estimates(path, rows, source, made_of)
     for path in there:
         beside = path.with_name("claims.csv")
         if path.name in PAGES and beside.exists():

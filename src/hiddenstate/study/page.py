@@ -186,8 +186,9 @@ def _chain(
     of = {key: value for key, value in of.items() if not key.startswith("starts/")}
     if attrs[sealed.MADE_OF] != sealed.of(of):
         raise InputError(f"{path}: was made of other scores or bounds than those beside it")
-    verdicts.check_estimates(judged, verdicts.of_family(rows, name), path)
-    return str(attrs[sealed.DIGEST])
+    own = str(attrs[sealed.DIGEST])
+    verdicts.check_estimates(judged, verdicts.of_family(rows, name), path, own)
+    return own
 
 
 def _overview(rows: pd.DataFrame, ledger: str) -> dict[str, Any]:

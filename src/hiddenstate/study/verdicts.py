@@ -103,11 +103,10 @@ def read(*paths: Path, grids: Mapping[str, str] | None = None) -> pd.DataFrame:
     return every
 
 
-def check_estimates(path: Path, verdicts: pd.DataFrame, estimates: Path) -> None:
-    """InputError for a verdict of a file that was judged on other estimates, if any are there."""
-    own = sealed.digest_of(estimates) if estimates.exists() else None
+def check_estimates(path: Path, verdicts: pd.DataFrame, estimates: Path, own: str) -> None:
+    """InputError for a verdict that was judged on other estimates than those of digest ``own``."""
     for claim, digest in zip(verdicts["id"], verdicts["estimates"], strict=True):
-        if own is not None and digest != own:
+        if digest != own:
             raise InputError(
                 f"{path}: {claim}: was judged on other estimates than {estimates}; remove the file "
                 "and run again"
