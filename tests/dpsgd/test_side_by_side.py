@@ -269,7 +269,7 @@ def test_scores_arrange_models_and_blocks_by_the_memory(where, monkeypatch):
     total = audit.clipped_sum(where, "torch")
     found = []
 
-    def train(runs, *, kept):
+    def train(runs, _stop, *, kept):
         found.append((len(runs), runs[0].gradients.block, kept))
         return torch.stack([run.initial for run in runs])
 
