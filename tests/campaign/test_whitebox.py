@@ -240,6 +240,22 @@ def test_the_command(tmp_path, capsys):
         assert expected in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("claim", "expected"),
+    [
+        (["--noise-multiplier", "-1"], "noise_multiplier: got -1.0"),
+        (["--sampling-rate", "2"], "sampling_rate: got 2.0"),
+        (["--steps", "0"], "steps: got 0"),
+        (["--clipping-norm", "nan"], "clipping_norm: got nan"),
+    ],
+)
+def test_claims_are_refused_before_the_file_is_imported(tmp_path, capsys, claim, expected):
+    path = tmp_path / "my_train.py"
+    path.write_text("raise AssertionError('imported')\n")
+    assert cli.main(["check-training", f"{path}:train", *claim]) == 2
+    assert expected in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("ending", ["sys.exit(0)", "sys.exit()", "raise SystemExit(None)"])
 def test_a_script_that_ends_by_itself_is_judged(tmp_path, capsys, ending):
     """Exit status 0 says that no fault was found, so none may leave before."""

@@ -163,18 +163,7 @@ def check(
     InputError if no step was taken with Opacus, or if the training fails.
     """
     expect(runs in (1, 2), "runs", runs, "1 or 2")
-    claimed = {
-        "noise multiplier": noise_multiplier,
-        "sampling rate": sampling_rate,
-        "steps": steps,
-        "clipping norm": clipping_norm,
-    }
-    for name in ("noise multiplier", "clipping norm"):
-        known = (number := claimed[name]) is None or 0 < number < math.inf
-        expect(known, name.replace(" ", "_"), number, "a number above 0")
-    known = sampling_rate is None or 0 < sampling_rate <= 1
-    expect(known, "sampling_rate", sampling_rate, "a number above 0, at most 1")
-    expect(steps is None or steps >= 1, "steps", steps, "1 or more")
+    claimed = claims(noise_multiplier, sampling_rate, steps, clipping_norm)
     seeded = "seed" in inspect.signature(train).parameters
     expect(runs == 1 or seeded, "runs", runs, "1, for the training takes no seed that could differ")
 
@@ -198,6 +187,26 @@ def check(
         note = "The training seeds itself, so a second one is the same; give a function of a seed."
         return replace(report, notes=[*report.notes, note]).confirmed(None)
     return report.confirmed(judge(last, claimed, again=first if more else None))
+
+
+def claims(
+    noise_multiplier: float | None,
+    sampling_rate: float | None,
+    steps: int | None,
+    clipping_norm: float | None,
+) -> dict[str, float | None]:
+    """The numbers by their names in words; InputError for one out of range."""
+    for name, number in (("noise_multiplier", noise_multiplier), ("clipping_norm", clipping_norm)):
+        expect(number is None or 0 < number < math.inf, name, number, "a number above 0")
+    known = sampling_rate is None or 0 < sampling_rate <= 1
+    expect(known, "sampling_rate", sampling_rate, "a number above 0, at most 1")
+    expect(steps is None or steps >= 1, "steps", steps, "1 or more")
+    return {
+        "noise multiplier": noise_multiplier,
+        "sampling rate": sampling_rate,
+        "steps": steps,
+        "clipping norm": clipping_norm,
+    }
 
 
 def call(train: Callable[..., Any], seed: int) -> Any:

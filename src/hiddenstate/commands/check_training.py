@@ -13,6 +13,8 @@ from hiddenstate.commands.printing import print_json
 from hiddenstate.errors import InputError
 from hiddenstate.files import require
 
+_EXPECTED = "a Python file that trains a model with Opacus"
+
 
 def run(options: argparse.Namespace) -> int:
     """Check one training of yours for faults in noise, clipping and sampling.
@@ -31,7 +33,13 @@ def run(options: argparse.Namespace) -> int:
     --arguments TEXT: str | arguments of the file, in quotes: --arguments="--epochs 3"
     --json: flag | print JSON instead of words
     """
+    from hiddenstate.campaign import whitebox
+
     path = options.training.partition(":")[0]
+    # Before the file, which may train when it is imported.
+    require(Path(path), _EXPECTED)
+    claimed = ("noise_multiplier", "sampling_rate", "steps", "clipping_norm")
+    whitebox.claims(*(getattr(options, name) for name in claimed))
     # A script that reads its arguments shall not find those of this command.
     with patch.object(sys, "argv", [path, *shlex.split(options.arguments or "")]):
         return _checked(options, _loaded(options.training))
@@ -63,7 +71,7 @@ def _loaded(text: str) -> Callable[..., Any]:
     from hiddenstate.campaign import trainings
 
     name, _, function = text.partition(":")
-    path = require(Path(name), "a Python file that trains a model with Opacus")
+    path = require(Path(name), _EXPECTED)
     if not function:
         return lambda: trainings.ran(path)
     with redirect_stdout(sys.stderr):
