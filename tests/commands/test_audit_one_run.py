@@ -143,7 +143,7 @@ def test_canaries_of_several_trainings_are_refused(tmp_path, capsys):
         (
             "x.npy",
             lambda f: np.save(f, np.full((100, 200), np.inf)),
-            "null_scores: 20000 of 20,000",
+            "x.npy: 20000 of 20,000",
         ),
         ("x.csv", lambda f: f.write(b"\n"), "x.csv: is empty; expected draws of all scores"),
         ("x.csv", lambda f: f.write("1,2".encode("utf-16")), "x.csv: cannot be read: 'utf-8'"),

@@ -167,18 +167,21 @@ def _null_law(
     """The bound by a law of the scores without canaries, if one is given."""
     from hiddenstate.auditing import whole_gaussian_bound
 
-    draws = {
-        name: matrix(path)
-        for name, path in (("null_scores", options.null_scores), ("null_noise", options.null_noise))
-        if path is not None
-    }
+    given = {"null_scores": options.null_scores, "null_noise": options.null_noise}
+    draws = {name: matrix(path) for name, path in given.items() if path is not None}
     if options.deviation is None and not draws:
         return None
     if options.negate:
         draws = {name: -values for name, values in draws.items()}
-    return whole_gaussian_bound(
-        scores, included, deviation=options.deviation, confidence=options.confidence, **draws
-    )
+    try:
+        return whole_gaussian_bound(
+            scores, included, deviation=options.deviation, confidence=options.confidence, **draws
+        )
+    except InputError as error:
+        name, _, words = str(error).partition(": ")
+        if name not in draws:
+            raise
+        raise InputError(f"{given[name]}: {words}") from error
 
 
 def matrix(path: Path) -> "NDArray[np.float64]":
