@@ -66,6 +66,7 @@ EPSILON = ("epsilon", "--sigma", 1, "--delta", 1e-5)
     [
         (("audit-steps", "FILE"), "row 3: got 9223372036854775807; expected 1,000,000,000 at most"),
         (("plan-audit", "--claim-mu", 1, "--true", 3, "--seconds", "inf"), "--seconds: got inf"),
+        (("plan-audit", "--claim-mu", 1, "--true", 3, "--delta", 5), "delta: got 5.0; expected a"),
         (("epsilon", "--sigma", 1e-5, "--q", 0.01, "--steps", 9, "--delta", 1e-5),
          "noise_multiplier: got 1e-05; expected a number from 0.001"),
         ((*EPSILON, "--q", 0.1, "--steps", 10**20), "than 9,007,199,254,740,992"),

@@ -25,7 +25,10 @@ def stated(options: argparse.Namespace) -> "Claim | None":
     if not any(given):
         return None
     from hiddenstate.auditing import claim
+    from hiddenstate.auditing.hypotheses import ApproxDP
 
+    if (delta := getattr(options, "delta", None)) is not None:
+        ApproxDP(delta)  # which refuses what is no delta, also where no claim is of it
     if sum(given) > 1:
         raise InputError(EXPECTED)
     if given[0]:
