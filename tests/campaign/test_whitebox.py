@@ -66,6 +66,27 @@ def test_opacus_s_other_ways_are_not_accused(options):
     assert not whitebox.check(partial(faults.train, "MLP", fault), seed=2).findings
 
 
+def _by_layer(training):
+    training.options.update(clipping="per_layer", max_grad_norm=[0.5] * 4)
+
+
+def _norm_of_noise(norm):
+    def after(training):
+        training.optimizer.max_grad_norm = norm
+
+    return after
+
+
+def test_layers_are_clipped_to_the_norm_that_noise_is_for():
+    """Opacus's schedules of the norm change that of the noise, and none of the layers'."""
+    fault = faults.Fault("", (), before=_by_layer, after=_norm_of_noise(0.95))
+    (found,) = whitebox.check(partial(faults.train, "MLP", fault)).findings
+    assert found.fault == "clipping"
+    assert found.words.startswith("tensors are clipped to norms of 1 together, noise is for 0.95")
+    more = faults.Fault("", (), before=_by_layer, after=_norm_of_noise(1.05))
+    assert not whitebox.check(partial(faults.train, "MLP", more)).findings
+
+
 def test_a_fault_names_tensor_and_step():
     (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
     assert found.tensor in ("2.weight", "2.bias") and found.step == 0

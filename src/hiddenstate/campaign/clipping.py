@@ -49,6 +49,16 @@ def by_layer(samples: Sequence[Tensor], norms: Sequence[float]) -> list[Tensor]:
     return [flat([s], float(norm))[0] for s, norm in zip(samples, norms, strict=True)]
 
 
+def longer(norms: Sequence[float], norm: float) -> Wrong | None:
+    """Fault of norms of tensors that are together longer than the norm that noise is for."""
+    whole = math.sqrt(sum(float(each) ** 2 for each in norms))
+    if whole <= norm * (1 + 1e-3):
+        return None
+    words = f"tensors are clipped to norms of {whole:.3g} together, noise is for {norm:.3g}"
+    largest = max(range(len(norms)), key=lambda j: float(norms[j]))
+    return Wrong("norms of tensors", words, largest, whole / norm)
+
+
 def _distance(one: Sequence[Tensor], other: Sequence[Tensor]) -> float:
     return math.sqrt(
         sum(float(((a - b).double() ** 2).sum()) for a, b in zip(one, other, strict=True))

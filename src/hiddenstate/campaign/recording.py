@@ -240,6 +240,8 @@ class _Recorder:
         part = clipping.flat(samples, self.norm or pending.norm)
         if norms is not None and type(optimizer).__name__.endswith("PerLayerOptimizer"):
             part = clipping.by_layer(samples, norms)
+            if longer := clipping.longer(norms, pending.norm):
+                self.found.wrong.append((len(self.found.steps), longer))
         rows = len(samples[0])
         pending.rows += rows
         pending.accumulated = max(pending.accumulated, _accumulated(optimizer))
