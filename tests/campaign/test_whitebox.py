@@ -159,6 +159,28 @@ def test_an_accountant_that_is_told_more_noise_is_contradicted():
     assert found.fault == "noise multiplier"
 
 
+def _unhooked(training):
+    training.optimizer.attach_step_hook(lambda optimizer: None)
+
+
+def test_an_accountant_that_is_told_of_no_step_is_contradicted():
+    """``attach_step_hook`` replaces the accountant's hook, and epsilon stays 0."""
+    train = partial(faults.train, "MLP", faults.Fault("", (), after=_unhooked))
+    (found,) = whitebox.check(train).findings
+    assert (found.fault, found.words) == ("steps", "the training took 24, told to the accountant 0")
+    assert not whitebox.check(train, **faults.CLAIM).findings
+
+    def beside(training):
+        model, data = nn.Linear(20, 3), DataLoader(training.loader.dataset, batch_size=8)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        PrivacyEngine().make_private(
+            module=model, optimizer=optimizer, data_loader=data, **training.options
+        )
+
+    other = partial(faults.train, "MLP", faults.Fault("", (), after=beside))
+    assert not whitebox.check(other).findings
+
+
 def test_noise_that_two_trainings_share_is_named():
     def train(seed, fixed=True):
         made = torch.Generator().manual_seed(1 if fixed else seed)

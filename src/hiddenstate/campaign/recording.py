@@ -409,7 +409,8 @@ class _Recorder:
         """Read the accountant, and clip gradients that are known."""
         for engine in self.engines:
             history = getattr(engine.accountant, "history", None)
-            if history is not None:
+            # An engine beside the training's own was told of no step.
+            if history is not None and (history or self.found.history is None):
                 self.found.history = [(float(s), float(q), int(t)) for s, q, t in history]
         optimizer = getattr(self, "used", None)
         if optimizer is not None and not _is_ghost(optimizer):

@@ -488,10 +488,11 @@ def _compared(recorded: Recorded, claimed: dict[str, float]) -> Iterator[Finding
     # What is not claimed is compared with what the accountant was told.
     whose = dict.fromkeys(claimed, "claimed")
     sigmas = [claimed["noise multiplier"]] * len(steps) if "noise multiplier" in claimed else []
-    if history:
-        told = {"steps": float(sum(t for *_, t in history)), "sampling rate": history[0][1]}
-        if len({q for _, q, _ in history}) > 1:
-            del told["sampling rate"]
+    if history is not None:
+        # Another step hook in place of the accountant's leaves it without a step.
+        told = {"steps": float(sum(t for *_, t in history))}
+        if len({q for _, q, _ in history}) == 1:
+            told["sampling rate"] = history[0][1]
         claimed = told | claimed
         sigmas = sigmas or [sigma for sigma, _, t in history for _ in range(t)]
 
