@@ -87,6 +87,24 @@ def test_layers_are_clipped_to_the_norm_that_noise_is_for():
     assert not whitebox.check(partial(faults.train, "MLP", more)).findings
 
 
+def _added_up(batches):
+    def before(training):
+        training.options["poisson_sampling"] = False
+        training.accumulate, training.epochs = batches, 24
+        training.loader = DataLoader(training.loader.dataset, batch_size=faults.BATCH, shuffle=True)
+
+    return before
+
+
+def test_batches_that_are_added_up_to_all_records_are_no_fault():
+    fault = faults.Fault("", (), before=_added_up(8))
+    report = whitebox.check(partial(faults.train, "MLP", fault))
+    assert report.seen["accountant"] == [(0.8, 1.0, 24)] and not report.findings
+    most = faults.Fault("", (), before=_added_up(7))
+    found = whitebox.check(partial(faults.train, "MLP", most)).findings
+    assert {f.fault for f in found} == {"accumulation", "sampler"}
+
+
 def test_a_fault_names_tensor_and_step():
     (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
     assert found.tensor in ("2.weight", "2.bias") and found.step == 0

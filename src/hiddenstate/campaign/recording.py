@@ -279,9 +279,13 @@ class _Recorder:
         self.found.sampler = batches.words(loader._index_sampler)
         self.found.rate = None if sampler is None else float(sampler.sample_rate)
         assert self.pending is not None
+        every = [i for _, indices in taken for i in indices]
         if isinstance(loader._index_sampler, BatchSplittingSampler):
-            self.pending.drawn.extend(i for _, indices in taken for i in indices)
+            self.pending.drawn.extend(every)
             self.pending.split = True
+        elif len(every) == len(set(every)) == self.found.records:
+            # Batches that are added up to all records are one batch, of which nothing is drawn.
+            self.found.batches.append(every)
         else:
             self.found.batches += [indices for _, indices in taken]
         return drawn
