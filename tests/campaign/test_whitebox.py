@@ -12,6 +12,7 @@ opacus = pytest.importorskip("opacus")
 import torch  # noqa: E402
 import training_faults as faults  # noqa: E402
 from opacus import PrivacyEngine  # noqa: E402
+from opacus.utils import adaptive_clipping  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
@@ -103,6 +104,75 @@ def test_batches_that_are_added_up_to_all_records_are_no_fault():
     most = faults.Fault("", (), before=_added_up(7))
     found = whitebox.check(partial(faults.train, "MLP", most)).findings
     assert {f.fault for f in found} == {"accumulation", "sampler"}
+
+
+class _Mean(nn.Module):
+    """A loss of one's own that is a mean, whatever Opacus sets."""
+
+    reduction = "mean"
+
+    def forward(self, outputs, labels):
+        return nn.functional.cross_entropy(outputs, labels)
+
+
+class _Column(nn.CrossEntropyLoss):
+    """Losses of shape (n, 1), as ``BCEWithLogitsLoss`` gives of outputs (n, 1)."""
+
+    def forward(self, outputs, labels):
+        return super().forward(outputs, labels)[:, None]
+
+
+def _ghost_with(loss):
+    def before(training):
+        faults._ghost(training)
+        training.loss = loss()
+
+    return faults.Fault("", (), before=before)
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [(_Mean, recording.ONE_LOSS), (_Column, "a record contributes more than the clipping norm")],
+)
+def test_ghost_clipping_takes_a_loss_of_each_record(loss, words):
+    """Opacus clips no record's gradient by these losses, and says nothing."""
+    (found,) = whitebox.check(partial(faults.train, "MLP", _ghost_with(loss))).findings
+    assert found.fault == "clipping" and found.words.startswith(words)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_adaptive_ghost_clipping_is_judged(reduction):
+    """Opacus 1.6 gives its adaptive clipping the mean of the losses."""
+
+    def train():
+        torch.manual_seed(1)
+        model = faults._mlp()
+        data = TensorDataset(torch.randn(192, 20), torch.randint(3, (192,)))
+        engine = adaptive_clipping.PrivacyEngineAdaptiveClipping()
+        model, optimizer, loss, loader = engine.make_private(
+            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=DataLoader(data, batch_size=24), criterion=nn.CrossEntropyLoss(),
+            noise_multiplier=0.8, max_grad_norm=1.0, grad_sample_mode="ghost", min_clipbound=0.1,
+            max_clipbound=10.0,
+        )  # fmt: skip
+        loss.criterion.reduction = reduction
+        for inputs, labels in (batch for _ in range(3) for batch in loader):
+            loss(model(inputs), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    report, one = whitebox.check(train), reduction == "mean"
+    assert [f.words for f in report.findings] == [recording.ONE_LOSS] * one
+    assert len(report.notes) == one
+
+
+def test_gradients_that_cannot_be_made_are_noted(monkeypatch):
+    monkeypatch.setattr(recording, "_batched", lambda loss: None)
+    report = faults.check("MLP", faults.RIGHT["ghost clipping"])
+    assert not report.findings
+    assert report.notes == [
+        "No gradients of records were seen, so clipping in the steps is not tested."
+    ]
 
 
 def test_a_fault_names_tensor_and_step():

@@ -21,6 +21,7 @@ import torch
 from opacus import PrivacyEngine
 from opacus.data_loader import DPDataLoader
 from opacus.optimizers import DPOptimizer
+from opacus.utils import adaptive_clipping  # noqa: F401, its class is observed as well
 from opacus.utils.batch_memory_manager import BatchSplittingSampler
 from opacus.utils.fast_gradient_clipping_utils import DPTensorFastGradientClipping
 from torch import Tensor
@@ -35,6 +36,10 @@ KEPT_COORDINATES = 8192
 """Coordinates of each tensor that are looked at, its first ones."""
 SHARE = 0.2
 """Of the time so far, what gradients of each record may take where ghost clipping makes none."""
+ONE_LOSS = (
+    "the loss is one number, not one for each record, so that ghost clipping shortens the sum of a "
+    "batch and no record's gradient"
+)
 TINY = 1e-5
 """What counts as no noise, in deviations, where rounding is not coarser."""
 
@@ -81,7 +86,8 @@ class Recorded:
     depends on the others in its batch. plain: classes of optimizers that stepped private
     parameters. bare: steps before which its optimizer stepped without Opacus. micro: (step, rows,
     records) where they differ. reused: steps whose gradients are of no new batch. optimizers:
-    identities of the private ones that stepped.
+    identities of the private ones that stepped. compared: sums that were compared with clipped
+    gradients of the records.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -101,6 +107,7 @@ class Recorded:
     reused: list[int] = field(default_factory=list)
     optimizers: set[int] = field(default_factory=set)
     secure: bool = False
+    compared: int = 0
 
     @property
     def noise(self) -> list[float]:
@@ -149,10 +156,10 @@ class _Recorder:
             (DPOptimizer, "__init__", self._made),
             (PrivacyEngine, "_prepare_model", self._model),
             (PrivacyEngine, "_prepare_data_loader", self._loader),
-            (DPTensorFastGradientClipping, "backward", self._backward),
             (torch.Tensor, "backward", self._loss),
         ):
             around(stack, owner, name, wrapper)
+        around_all(stack, DPTensorFastGradientClipping, "backward", self._backward)
         around_all(stack, DPOptimizer, "pre_step", self._pre_step)
 
     def _made(self, original: Any, optimizer: Any, /, *given: Any, **named: Any) -> None:
@@ -256,6 +263,7 @@ class _Recorder:
         if before is not None:
             more = [o - b.reshape(o.shape) for o, b in zip(own, before, strict=True)]
         pending.own = own
+        self.found.compared += 1
         wrong = clipping.compare(more, part, samples, self.norm or pending.norm)
         if wrong is not None:
             pending.another = True
@@ -318,7 +326,10 @@ class _Recorder:
         if self.backwards == 1 or self.spent < SHARE * (started - self.began):
             self.ghosts = _batched(loss)
             self.spent += time.process_time() - started
-        return original(loss)
+        found = original(loss)
+        if not loss.loss_per_sample.ndim and len(loss.module.get_norm_sample()) > 1:
+            self.found.wrong.append((len(self.found.steps), clipping.Wrong("one loss", ONE_LOSS)))
+        return found
 
     # The step itself.
 
@@ -511,8 +522,9 @@ def _batched(loss: Any) -> list[Tensor] | None:
     """Gradients of each record's loss, by one backward pass for all."""
     parameters = list(loss.optimizer.params)
     losses = loss.loss_per_sample
-    if losses.ndim != 1 or not len(losses):
+    if not losses.ndim or not len(losses) or losses.numel() != len(losses):
         return None
+    losses = losses.flatten()
     # With its hooks on, Opacus would take this backward pass for one of the training's.
     loss.module.disable_hooks()
     try:

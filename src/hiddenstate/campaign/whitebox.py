@@ -295,6 +295,8 @@ def judge(
         notes.append(f"{counted(len(steps), 'step')}; {ENOUGH_STEPS} or more show smaller faults.")
     if not recorded.batches:
         notes.append("No DataLoader's batches were seen, so the sampling is not tested.")
+    if not recorded.compared:
+        notes.append("No gradients of records were seen, so clipping in the steps is not tested.")
     if recorded.history is None and not given:
         notes.append("No accountant was seen, and nothing is claimed: give the claim to compare.")
     if recorded.secure:
