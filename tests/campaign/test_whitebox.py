@@ -175,6 +175,37 @@ def test_gradients_that_cannot_be_made_are_noted(monkeypatch):
     ]
 
 
+def _ghost_twice(training):
+    faults._ghost(training)
+    training.repeat = 2
+
+
+def _long_but_last(training):
+    training.model.max_grad_norm = 1.0 if training.step == faults.STEPS - 2 else 10.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"before": faults._ghost, "each": faults._evaluation}, []),
+        ({"before": faults._ghost, "after": faults._bmm}, []),
+        ({"before": _ghost_twice}, ["reused batch"]),
+        ({"before": faults._ghost, "stepped": _long_but_last}, ["ghost norm"]),
+    ],
+    ids=[
+        "evaluation before the step",
+        "BatchMemoryManager",
+        "a batch twice",
+        "a norm that changes",
+    ],
+)
+def test_ghost_clipping_is_judged_where_gradients_are_seldom_made(changes, expected, monkeypatch):
+    """As in large models: gradients are made for the first step alone."""
+    monkeypatch.setattr(recording, "SHARE", 0.0)
+    report = whitebox.check(partial(faults.train, "MLP", faults.Fault("", (), **changes)))
+    assert [found.fault for found in report.findings] == expected
+
+
 def test_a_fault_names_tensor_and_step():
     (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
     assert found.tensor in ("2.weight", "2.bias") and found.step == 0

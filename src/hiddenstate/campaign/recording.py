@@ -142,6 +142,7 @@ class _Recorder:
         self.probing = self.observed = False
         self.backwards, self.spent, self.began = 0, 0.0, time.process_time()
         self.ghosts: list[Tensor] | None = None
+        self.losses: int | None = None
         self.output: Tensor | None = None
 
     # What is observed.
@@ -236,11 +237,12 @@ class _Recorder:
             )
         pending = self.pending
         samples = self.ghosts if _is_ghost(optimizer) else _samples(optimizer)
-        self.ghosts = None
+        losses, self.ghosts, self.losses = self.losses, None, None
         before = _summed(optimizer)
         if samples is None:
             pending.unknown = True
-            pending.rows += self._drawn(None)
+            drawn = self._drawn(losses)
+            pending.rows += drawn if losses is None else losses
             yield
             return
         norms = getattr(optimizer, "max_grad_norms", None)
@@ -319,7 +321,11 @@ class _Recorder:
 
     def _backward(self, original: Any, loss: Any, /) -> Any:
         """Ghost clipping makes no gradients of records; at times they are made here."""
-        self.found.ghost = (float(loss.module.max_grad_norm), float(loss.optimizer.max_grad_norm))
+        ghost = float(loss.module.max_grad_norm), float(loss.optimizer.max_grad_norm)
+        # Of norms that change, those that are worst for privacy.
+        self.found.ghost = max(self.found.ghost or ghost, ghost, key=lambda pair: pair[0] - pair[1])
+        losses = loss.loss_per_sample
+        self.losses = len(losses) if losses.ndim else None
         self.backwards += 1
         started = time.process_time()
         # Few, for they cost as much as several steps.
@@ -327,7 +333,7 @@ class _Recorder:
             self.ghosts = _batched(loss)
             self.spent += time.process_time() - started
         found = original(loss)
-        if not loss.loss_per_sample.ndim and len(loss.module.get_norm_sample()) > 1:
+        if not losses.ndim and len(loss.module.get_norm_sample()) > 1:
             self.found.wrong.append((len(self.found.steps), clipping.Wrong("one loss", ONE_LOSS)))
         return found
 
