@@ -206,6 +206,29 @@ def test_ghost_clipping_is_judged_where_gradients_are_seldom_made(changes, expec
     assert [found.fault for found in report.findings] == expected
 
 
+def _other_model(training):
+    other = nn.Linear(3, 3)
+    other(torch.ones(3)).sum().backward()
+    training.memory.other = torch.optim.SGD(other.parameters(), lr=0.1)
+
+
+def test_steps_on_other_tensors_are_noted():
+    """Before Opacus is there, as of public data, and beside it."""
+    changes = {"before": _other_model, "stepped": lambda t: t.memory.other.step()}
+    report = whitebox.check(partial(faults.train, "MLP", faults.Fault("", (), **changes)))
+    assert not report.findings
+    (note,) = report.notes
+    assert note.startswith("24 steps changed tensors that Opacus does not have;")
+
+    def before(training):
+        _other_model(training)
+        training.memory.other.step()
+
+    assert not whitebox.check(
+        partial(faults.train, "MLP", faults.Fault("", (), before=before))
+    ).notes
+
+
 def test_a_fault_names_tensor_and_step():
     (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
     assert found.tensor in ("2.weight", "2.bias") and found.step == 0

@@ -87,7 +87,7 @@ class Recorded:
     parameters. bare: steps before which its optimizer stepped without Opacus. micro: (step, rows,
     records) where they differ. reused: steps whose gradients are of no new batch. optimizers:
     identities of the private ones that stepped. compared: sums that were compared with clipped
-    gradients of the records.
+    gradients of the records. outside: steps of other optimizers on tensors that Opacus never had.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -108,6 +108,7 @@ class Recorded:
     optimizers: set[int] = field(default_factory=set)
     secure: bool = False
     compared: int = 0
+    outside: int = 0
 
     @property
     def noise(self) -> list[float]:
@@ -345,6 +346,8 @@ class _Recorder:
             groups = [p for group in torch_optimizer.param_groups for p in group["params"]]
             if optimizer is None and any(hasattr(p, "grad_sample") for p in groups):
                 self.found.plain.append(type(torch_optimizer).__name__)
+            elif optimizer is None and self.engines and not self.probing:
+                self.found.outside += 1
             return
         if self.pending is None and self.observed:
             self.found.bare.append(len(self.found.steps))

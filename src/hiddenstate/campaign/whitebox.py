@@ -299,6 +299,11 @@ def judge(
         notes.append("No gradients of records were seen, so clipping in the steps is not tested.")
     if recorded.history is None and not given:
         notes.append("No accountant was seen, and nothing is claimed: give the claim to compare.")
+    if recorded.outside:
+        notes.append(
+            f"{counted(recorded.outside, 'step')} changed tensors that Opacus does not have; the "
+            "steps are not tested, and are private only if no record's gradient is in them."
+        )
     if recorded.secure:
         notes.append("secure_mode is on; its noise is tested as any other.")
     seen = {
