@@ -229,6 +229,36 @@ def test_steps_on_other_tensors_are_noted():
     ).notes
 
 
+def _wide(training):
+    training.model = nn.Sequential(nn.Linear(20, 900), nn.Tanh(), nn.Linear(900, 3))
+    training.optimizer = torch.optim.SGD(training.model.parameters(), lr=0.1)
+
+
+def test_noise_is_looked_at_up_to_the_last_row(monkeypatch):
+    """As where an embedding has noise in the rows of frequent words alone."""
+
+    def draw(training, j, like):
+        noise = faults._normal(training, like)
+        noise[len(noise) * 3 // 4 :] = 0
+        return noise
+
+    monkeypatch.setattr(recording, "KEPT_COORDINATES", 400)
+    fault = faults.Fault("", (), before=_wide, after=faults._noise_by(draw))
+    found = whitebox.check(partial(faults.train, "MLP", fault)).findings[0]
+    assert found.fault == "missing noise" and "0.weight" in f"{found.tensor} {found.words}"
+    assert "0.bias" in f"{found.tensor} {found.words}"
+    right = faults.Fault("", (), before=_wide)
+    assert not whitebox.check(partial(faults.train, "MLP", right)).findings
+
+
+@pytest.mark.parametrize(("n", "most"), [(5, 7), (7, 7), (8, 7), (100, 7), (10**9, 6), (9, 1)])
+def test_neighbours_and_the_last_are_kept(n, most):
+    kept = torch.arange(n)[recording._kept(n, most)] if n < 10**9 else recording._kept(n, most)
+    first = min(n, most // 2)
+    assert len(kept) == len(set(kept.tolist())) == min(n, most)
+    assert kept[:first].tolist() == list(range(first)) and int(kept.max()) == n - 1
+
+
 def test_a_fault_names_tensor_and_step():
     (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
     assert found.tensor in ("2.weight", "2.bias") and found.step == 0

@@ -33,7 +33,7 @@ from hiddenstate.campaign.checking import around, around_all
 KEPT_STEPS = 48
 """Steps whose residuals are kept; the others leave their sums alone."""
 KEPT_COORDINATES = 8192
-"""Coordinates of each tensor that are looked at, its first ones."""
+"""Coordinates of each tensor that are looked at, half of them its first ones."""
 SHARE = 0.2
 """Of the time so far, what gradients of each record may take where ghost clipping makes none."""
 ONE_LOSS = (
@@ -510,11 +510,21 @@ def _summed(optimizer: Any) -> list[Tensor] | None:
 
 def _cut(tensor: Tensor) -> Callable[[Tensor], Tensor]:
     if tensor.ndim < 2:
-        return lambda t: t.reshape(-1)[:KEPT_COORDINATES]
+        numbers = _kept(tensor.numel(), KEPT_COORDINATES)
+        return lambda t: t.reshape(-1)[numbers]
     # At least two rows of any matrix are kept, so that noise that rows share is seen.
     columns = min(tensor[0].numel(), KEPT_COORDINATES // 2)
-    rows = max(1, KEPT_COORDINATES // columns)
-    return lambda t: t.reshape(len(t), -1)[:rows, :columns]
+    rows = _kept(len(tensor), max(1, KEPT_COORDINATES // columns))
+    return lambda t: t.reshape(len(t), -1)[rows, :columns]
+
+
+def _kept(n: int, most: int) -> slice | Tensor:
+    """Where numbers, or rows, are looked at: neighbours first, then evenly to the last."""
+    if n <= most:
+        return slice(None)
+    first, others = most // 2, most - most // 2
+    spread = n - 1 - torch.arange(others) * (n - first) // others
+    return torch.cat([torch.arange(first), spread])
 
 
 def _along(residuals: list[Tensor], directions: list[Tensor]) -> float | None:
