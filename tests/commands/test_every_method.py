@@ -167,6 +167,43 @@ def test_a_null_law_that_is_known(runs, tmp_path, capsys):
         assert "--null-law" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("options", "minus"),
+    [
+        (("--null-law", "norm", 1, 1), ("--null-law", "norm", -1, 1)),
+        (("--threshold", 0.5, "--coins", 1), ("--threshold", -0.5, "--coins", 1)),
+    ],
+)
+def test_negate_leaves_options_in_the_units_of_the_file(tmp_path, capsys, options, minus):
+    score, world = stream(3, "negate").normal(1, 1, size=80), ["in", "out"] * 40
+    score[::2] += 0.5
+    found = []
+    for sign, own in ((1, options), (-1, (*minus, "--negate"))):
+        path = tmp_path / f"scores{sign}.csv"
+        pd.DataFrame({"world": world, "score": sign * score}).to_csv(path, index=False)
+        found.append(printed(capsys, "audit", path, "--delta", 1e-5, *own)[1]["bounds"])
+    assert found[0] == found[1] and any(row["value"] > 0 for row in found[0])
+
+
+@pytest.mark.parametrize("more", [("--threshold", 1), ("--area", 0.1), ("--coins", 0), ("--all",)])
+def test_options_that_a_null_law_would_ignore_are_refused(runs, capsys, more):
+    command = ("audit", runs[0], "--delta", 1e-5, "--null-law", "norm", 0, 1, *more)
+    assert cli.main([*map(str, command)]) == 2
+    assert "--null-law: prints the default bounds alone" in capsys.readouterr().err
+
+
+def test_guesses_beyond_losses(canaries, tmp_path, capsys):
+    path = tmp_path / "losses.csv"
+    frame = pd.read_csv(canaries[0])
+    frame.assign(score=-frame["score"]).to_csv(path, index=False)
+    how = ("--delta", 1e-5, "--beyond")
+    found = printed(capsys, "audit-one-run", canaries[0], *how, 0, 2.5)
+    assert printed(capsys, "audit-one-run", path, *how, -2.5, 0, "--negate") == found
+    assert found[1]["bounds"][0]["value"] > 0
+    assert cli.main(["audit-one-run", str(path), "--delta", "1e-5", "--beyond", "1", "0"]) == 2
+    assert "--beyond: got 1 0; expected LOW below HIGH" in capsys.readouterr().err
+
+
 @pytest.fixture
 def canaries(tmp_path):
     rng = stream(1, "every method")

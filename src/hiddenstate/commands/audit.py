@@ -77,6 +77,9 @@ def run(options: argparse.Namespace) -> int:
     coins = _coins(options)
     delta, confidence = options.delta, options.confidence
     how = {"coins": coins, "area": options.area}
+    threshold = options.threshold
+    if threshold is not None and options.negate:
+        threshold = -threshold
     # First, for they refuse false-positive rates, and take no time.
     intervals = [summaries.auc(into, out, confidence=confidence)] + [
         summaries.tpr(into, out, fpr, confidence=confidence) for fpr in options.fpr
@@ -85,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     judged = None
     if claim and looked is None:
         judged = report.judge(into, out, claim, confidence=confidence, **how)
-    table = report.bounds(into, out, delta, confidence, threshold=options.threshold, **how)
+    table = report.bounds(into, out, delta, confidence, threshold=threshold, **how)
     shown_none = bool((table.loc[table["default"], "value"] == 0).any())
     backwards = other_way(into, out, coins) if judged is None and shown_none else None
     backwards = looked.other_way if looked else judged.other_way if judged else backwards
@@ -188,16 +191,23 @@ def _known_null(
         raise InputError(f"--null-law: {name} of {numbers}: {error}") from error
     if not known:
         raise InputError(f"--null-law: got {' '.join(numbers)}; expected parameters of {name}")
-    if claim is not None or options.figure or options.looks:
+    others = [claim, options.figure, options.looks, options.threshold, options.area, options.coins]
+    if options.all or any(given is not None and given != [] for given in others):
         raise InputError(
-            "--null-law: prints bounds alone; leave out the claim, --looks and --figure"
+            "--null-law: prints the default bounds alone; leave out the claim, --looks, --figure, "
+            "--threshold, --area, --coins and --all"
         )
+
+    def exceeded(scores: "NDArray[np.float64]") -> Any:
+        """Probability that a score without the canary, or minus it, is as high."""
+        return frozen.cdf(-scores) if options.negate else frozen.sf(scores)
+
     with report.told_by_the_verdict():
         bounds = [
-            known_null_bound(into, frozen.sf, hypotheses, confidence=options.confidence)
+            known_null_bound(into, exceeded, hypotheses, confidence=options.confidence)
             for hypotheses in (ApproxDP(options.delta), GaussianDP())
         ]
-    beyond = frozen.sf(into)  # of a continuous law, whose out-scores reach none exactly
+    beyond = exceeded(into)  # of a continuous law, whose out-scores reach none exactly
     backwards = known_other_way(beyond, beyond) if bounds[1].value == 0 else None
     table = pd.DataFrame([asdict(bound) for bound in bounds]).drop(columns=["threshold", "coins"])
     if options.json:

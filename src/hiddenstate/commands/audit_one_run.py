@@ -33,7 +33,8 @@ def run(options: argparse.Namespace) -> int:
     --planned-mu MU: float | expected separation of normal scores, which plans the number of guesses
         in place of --guesses; fixed before the training as well
     --beyond LOW HIGH: float2 | scores up to which to guess 'out' and from which to guess 'in', in
-        place of --guesses; they may be chosen from the scores, and bound epsilon at --delta alone
+        place of --guesses; they may be chosen from the scores, and bound epsilon at --delta alone;
+        with --negate those up to LOW are 'in'
     --deviation NUMBER: float | standard deviation of a score without its canary, if all are known
         to be independent normal numbers of mean 0; bounds mu of the joint mechanism as well
     --null-scores FILE: path | draws of all scores without canaries, in place of --deviation: .npy
@@ -68,6 +69,9 @@ def run(options: argparse.Namespace) -> int:
         raise InputError(
             "guesses: give one of --guesses and --planned-mu, fixed in advance, or --beyond"
         )
+    if options.beyond and not options.beyond[0] < options.beyond[1]:
+        low, high = options.beyond
+        raise InputError(f"--beyond: got {low:g} {high:g}; expected LOW below HIGH")
     if options.beyond and (options.delta is None or (claim and claim.hypotheses.trivial != 0)):
         raise InputError("--beyond: needs --delta, and tests a claim by epsilon alone")
     if options.whole_gaussian and options.planned_mu is None:
@@ -76,7 +80,9 @@ def run(options: argparse.Namespace) -> int:
     scores = -scores if options.negate else scores
     coins = seed(options.coins)
     if options.beyond:
-        guesses = guess_beyond(scores, included, *options.beyond)
+        low, high = options.beyond
+        low, high = (-high, -low) if options.negate else (low, high)
+        guesses = guess_beyond(scores, included, low, high)
         if claim and not guesses.made:
             raise InputError(
                 f"--beyond: no score is {options.beyond[0]:g} or less, or {options.beyond[1]:g} or "

@@ -39,7 +39,7 @@ family FAMILY: str | family: {", ".join(papers.names())}
 --memory: int = 0 | memory for models in MiB (default 2048; on CUDA 80 %% of what is free)""",
     "NEGATE": """\
 --negate: flag | minus sign for scores that are smaller with the canary, such as losses; to be
-    chosen before you look""",
+    chosen before you look; other options speak of the scores as they are in the file""",
     "CLAIM": """\
 --claim NUMBER: float | claimed epsilon, at --delta
 --claim-mu NUMBER: float | claimed mu of Gaussian differential privacy
