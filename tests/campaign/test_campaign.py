@@ -134,6 +134,39 @@ def test_scores_do_not_depend_on_workers_or_crashes(script, tmp_path):
     assert "training in" in (tmp_path / "b" / "log.txt").read_text()
 
 
+EDITED = """
+import os, random, sys
+from pathlib import Path
+
+SHIFT = 0.0
+
+def train(world, seed):
+    done = Path(__file__).with_name("done")
+    done.write_text("x" + (done.read_text() if done.exists() else ""))
+    if done.read_text() == "xxxx":
+        Path(__file__).write_text(Path(__file__).read_text().replace("SHIFT = 0", "SHIFT = 9"))
+        if __name__ != "__main__":
+            os._exit(1)
+    return random.Random(seed).gauss(SHIFT if world == "in" else 0.0, 1.0)
+
+if __name__ == "__main__":
+    print(train(sys.argv[1], int(sys.argv[2])))
+"""
+"""Edits itself in its fourth run, of which a script's process ends."""
+
+
+@pytest.mark.parametrize("command", [False, True])
+def test_a_training_that_is_edited_meanwhile_is_refused(tmp_path, command):
+    path, out = tmp_path / "training.py", tmp_path / "out"
+    path.write_text(EDITED)
+    line = f"{PYTHON} {shlex.quote(str(path))} {{world}} {{seed}}"
+    training = CommandLine(line) if command else Script(path)
+    with pytest.raises(InputError, match=r"was edited while its models were trained; the 3 runs"):
+        campaign.run(training, SequentialAudit(GaussianDP(), 1.0, [4]), out)
+    path.write_text(EDITED)
+    assert campaign.run(training, SequentialAudit(GaussianDP(), 1.0, [4]), out).taken == 3
+
+
 @pytest.mark.whole
 def test_a_killed_campaign_goes_on_with_identical_scores(script, tmp_path):
     plain = audit(script, tmp_path / "a", looks=(8,), options=[("pause", 0.1)])

@@ -106,6 +106,8 @@ def run(
             with crew.employed(), bar:
                 while verdict.decision == "continue":
                     for result in map(store.named, crew.work(missing)):
+                        if result.first or isinstance(loadable, CommandLine):
+                            _unchanged(loadable, identity["training"], store)
                         if result.error is None:
                             store.keep(result)
                             bar.update()
@@ -122,7 +124,9 @@ def run(
             "planned": looks[-1],
             "claim": f"{test.hypotheses.parameter} {test.claim:g}",
         }
-        written = store.write(used, loadable.identity, seed, {"crashes": crashes, "verdict": told})
+        written = store.write(
+            used, identity["training"], seed, {"crashes": crashes, "verdict": told}
+        )
         return Outcome(verdict, written, used, crashes, taken, len(store.finished))
 
 
@@ -133,6 +137,16 @@ def _looks(test: SequentialAudit) -> list[int]:
                 f"looks: got {(n_in, n_out)}; give as many models with the canary as without"
             )
     return [n_in for n_in, _ in test.sizes]
+
+
+def _unchanged(training: Training, began: dict[str, Any], store: "_Store") -> None:
+    """Refuse a run of code that was edited since the campaign began."""
+    if training.identity != began:
+        raise InputError(
+            f"{store.directory}: the training was edited while its models were trained; the "
+            f"{len(store.finished)} runs before that are kept. Undo the edit and run the same "
+            "again, or use --out NEW_DIR"
+        )
 
 
 def _crashed(result: Result, attempts: dict[Task, int], retries: int, store: "_Store") -> str:

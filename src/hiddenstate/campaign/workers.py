@@ -55,12 +55,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Result:
-    """A score, or what went wrong."""
+    """A score, or what went wrong. first: whether it is its process's first, which loads code."""
 
     task: Task
     score: Score
     seconds: float
     error: str | None = None
+    first: bool = False
 
 
 class Crew:
@@ -165,7 +166,7 @@ class Worker:
         else:
             return None
         self.task = None
-        return Result(task, score, seconds, error)
+        return Result(task, score, seconds, error, first=self.number == 1)
 
     def _died(self) -> str:
         self.dead = True
