@@ -259,6 +259,34 @@ def test_neighbours_and_the_last_are_kept(n, most):
     assert kept[:first].tolist() == list(range(first)) and int(kept.max()) == n - 1
 
 
+def _unwrapped(training):
+    """The model is called itself, with Opacus's hooks in it."""
+    training.options["wrap_model"] = False
+    training.memory.model = training.model
+
+
+def _unwrapped_batch_norm(training):
+    faults._batch_norm(training)
+    _unwrapped(training)
+
+
+def _itself(training):
+    training.model = training.memory.model
+
+
+def test_models_without_a_wrapper_are_judged():
+    plain = faults.Fault("", (), before=_unwrapped, after=_itself)
+    train = partial(faults.train, "MLP")
+    with recording.recording():
+        seen = train(plain)
+    for one, other in zip(seen.parameters, train(plain).parameters, strict=True):
+        assert torch.equal(one, other)
+    assert not whitebox.check(lambda: train(plain), **faults.CLAIM).findings
+    mixed = faults.Fault("", (), before=_unwrapped_batch_norm, after=_itself)
+    (found,) = whitebox.check(lambda: train(mixed), **faults.CLAIM).findings
+    assert found.fault == "mixed records"
+
+
 def test_a_fault_names_tensor_and_step():
     (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
     assert found.tensor in ("2.weight", "2.bias") and found.step == 0

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -175,8 +176,10 @@ class _Recorder:
         made = original(engine, *given, **named)
         self.found.names = [name for name, p in module.named_parameters() if p.requires_grad]
         self.named = {id(p): name for name, p in module.named_parameters()}
-        if named.get("batch_first", True) and isinstance(made, torch.nn.Module):
-            made.register_forward_hook(self._forward, with_kwargs=True)
+        if named.get("batch_first", True):
+            # Without a wrapper of Opacus's the model is called itself.
+            called = made if isinstance(made, torch.nn.Module) else module
+            called.register_forward_hook(partial(self._forward, made), with_kwargs=True)
         return made
 
     def _loader(self, original: Any, engine: Any, /, *given: Any, **named: Any) -> Any:
@@ -196,7 +199,7 @@ class _Recorder:
             # Batches of an evaluation, which no step takes, would pile up.
             del self.arrivals[:-64]
 
-    def _forward(self, module: Any, given: Any, named: Any, output: Any) -> None:
+    def _forward(self, made: Any, module: Any, given: Any, named: Any, output: Any) -> None:
         if self.probing or not (module.training and torch.is_grad_enabled()):
             return
         if len(self.found.steps) in (0, 3):
@@ -204,7 +207,7 @@ class _Recorder:
             self.output = _first(output, len(tensors[0])) if tensors else None
             self.probing = True
             try:
-                itself = {id(self): self, id(module): module}
+                itself = {id(self): self, id(made): made}
                 self.found.mixed = max(self.found.mixed, _mixing(module, itself, given, named))
             except (RuntimeError, TypeError, ValueError, IndexError):
                 pass  # it cannot be copied, or does not run on half a batch: nothing is known
