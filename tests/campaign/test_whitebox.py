@@ -287,6 +287,46 @@ def test_models_without_a_wrapper_are_judged():
     assert found.fault == "mixed records"
 
 
+def _rates(*rates):
+    """A sampling rate for each epoch, of which the accountant is told the first."""
+
+    def change(training):
+        epoch = min(training.step * faults.BATCH // faults.RECORDS, len(rates) - 1)
+        training.loader.batch_sampler.sample_rate = rates[epoch]
+
+    return {"after": change, "stepped": change}
+
+
+def test_the_largest_of_several_rates_is_compared():
+    own = faults.BATCH / faults.RECORDS
+    more = faults.Fault("", (), **_rates(own, 1.01 * own, own))
+    (found,) = whitebox.check(partial(faults.train, "MLP", more)).findings
+    assert found.fault == "sampling rate" and "draws at 0.1263" in found.words
+    fewer = faults.Fault("", (), **_rates(own, own / 3, own / 3))
+    assert not whitebox.check(partial(faults.train, "MLP", fewer)).findings
+    favoured = replace(fewer, each=faults._sampler(faults._Favoured))
+    assert whitebox.check(partial(faults.train, "MLP", favoured)).findings[0].fault == "sampler"
+
+
+def test_a_loader_without_poisson_sampling_is_named_whatever_follows():
+    def train():
+        engine, model = PrivacyEngine(), faults._mlp()
+        data = TensorDataset(torch.randn(96, 20), torch.randint(3, (96,)))
+        plain = DataLoader(data, batch_size=faults.BATCH, shuffle=True)
+        model, optimizer, loader = engine.make_private(
+            module=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=plain, noise_multiplier=0.8, max_grad_norm=1.0,
+        )  # fmt: skip
+        batches = DataLoader(loader.dataset, batch_size=faults.BATCH, shuffle=True)
+        for inputs, labels in (batch for part in (batches, loader, loader) for batch in part):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), labels).backward()
+            optimizer.step()
+
+    (found,) = whitebox.check(train).findings
+    assert found.fault == "sampler" and "in the order of RandomSampler" in found.words
+
+
 def test_a_fault_names_tensor_and_step():
     (found,) = faults.check("MLP", faults.FAULTS["no noise on a layer"]).findings
     assert found.tensor in ("2.weight", "2.bias") and found.step == 0

@@ -80,15 +80,16 @@ class Recorded:
 
     steps: of the private optimizer. names: of its tensors. wrong: what is wrong with a sum of
     clipped gradients, with the step, None for after the training. batches: records of each batch
-    that a step used, by index. records: their number. rate: of the loader's sampler, None without
-    Poisson sampling. sampler: in words. loaders: of each loader that Opacus replaced, its batch
-    size, sampler and the mean batch of what replaced it. history: of the accountant. ghost: norms
-    of the module that clips and of the optimizer that adds noise. mixed: how far a record's output
-    depends on the others in its batch. plain: classes of optimizers that stepped private
-    parameters. bare: steps before which its optimizer stepped without Opacus. micro: (step, rows,
-    records) where they differ. reused: steps whose gradients are of no new batch. optimizers:
-    identities of the private ones that stepped. compared: sums that were compared with clipped
-    gradients of the records. outside: steps of other optimizers on tensors that Opacus never had.
+    that a step used, by index. rates: of the sampler of each, None without Poisson sampling.
+    records: their number. sampler: in words, one without Poisson sampling if there is one. loaders:
+    of each loader that Opacus replaced, its batch size, sampler and the mean batch of what replaced
+    it. history: of the accountant. ghost: norms of the module that clips and of the optimizer that
+    adds noise. mixed: how far a record's output depends on the others in its batch. plain: classes
+    of optimizers that stepped private parameters. bare: steps before which its optimizer stepped
+    without Opacus. micro: (step, rows, records) where they differ. reused: steps whose gradients
+    are of no new batch. optimizers: identities of the private ones that stepped. compared: sums
+    that were compared with clipped gradients of the records. outside: steps of other optimizers on
+    tensors that Opacus never had.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -96,7 +97,7 @@ class Recorded:
     wrong: list[tuple[int | None, clipping.Wrong]] = field(default_factory=list)
     batches: list[list[int]] = field(default_factory=list)
     records: int | None = None
-    rate: float | None = None
+    rates: list[float | None] = field(default_factory=list)
     sampler: str | None = None
     loaders: list[tuple[int, str, float]] = field(default_factory=list)
     history: list[tuple[float, float, int]] | None = None
@@ -110,6 +111,12 @@ class Recorded:
     secure: bool = False
     compared: int = 0
     outside: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """The largest sampling rate, None unless every batch is of Poisson sampling."""
+        known = [rate for rate in self.rates if rate is not None]
+        return max(known) if known and len(known) == len(self.rates) else None
 
     @property
     def noise(self) -> list[float]:
@@ -290,26 +297,30 @@ class _Recorder:
         loader = taken[-1][0]
         sampler = batches.poisson(loader._index_sampler)
         self.found.records = len(loader._dataset)
-        self.found.sampler = batches.words(loader._index_sampler)
-        self.found.rate = None if sampler is None else float(sampler.sample_rate)
+        rate = None if sampler is None else float(sampler.sample_rate)
+        if rate is None or self.found.sampler is None:
+            self.found.sampler = batches.words(loader._index_sampler)
         assert self.pending is not None
         every = [i for _, indices in taken for i in indices]
         if isinstance(loader._index_sampler, BatchSplittingSampler):
             self.pending.drawn.extend(every)
-            self.pending.split = True
+            self.pending.split, self.pending.rate = True, rate
         elif len(every) == len(set(every)) == self.found.records:
             # Batches that are added up to all records are one batch, of which nothing is drawn.
             self.found.batches.append(every)
         else:
             self.found.batches += [indices for _, indices in taken]
+        self.found.rates += [rate] * (len(self.found.batches) - len(self.found.rates))
         return drawn
 
     def _taken(self, rows: int | None) -> list[tuple[Any, list[int]]]:
         """The first batches in a row that have so many records, or else the last ones.
 
-        A training may fetch batches ahead, or pass over its data between two steps.
+        A training may fetch batches ahead, or pass over its data between two steps, where batches
+        of Poisson sampling are those of the training.
         """
-        arrivals = self.arrivals
+        sampled = [one for one in self.arrivals if batches.poisson(one[0]._index_sampler)]
+        arrivals = sampled or self.arrivals
         for first in range(len(arrivals) if rows is not None else 0):
             total = 0
             for last in range(first, len(arrivals)):
@@ -370,6 +381,7 @@ class _Recorder:
             sums = [torch.zeros_like(p) for p in parameters]
         if pending.split:
             self.found.batches.append(pending.drawn)
+            self.found.rates.append(pending.rate)
         self._record(optimizer, pending, parameters, sums)
 
     def _record(
@@ -459,6 +471,7 @@ class _Pending:
     own: list[Tensor] | None = None
     drawn: list[int] = field(default_factory=list)
     split: bool = False
+    rate: float | None = None
     another: bool = False
     unknown: bool = False
 

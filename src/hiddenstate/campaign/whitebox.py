@@ -454,23 +454,26 @@ def _shapes(tests: _Tests, scaled: list[tuple[int, list[np.ndarray]]]) -> None:
 
 def _sampling(tests: _Tests, recorded: Recorded, coins: int) -> None:
     """Test that batches, and how often records come, are as Poisson sampling makes them."""
-    n, rate, drawn = recorded.records, recorded.rate, recorded.batches
-    if not drawn or not n or rate is None or rate >= 1:
+    n, drawn, most = recorded.records, recorded.batches, recorded.rate
+    if not drawn or not n or most is None or most >= 1:
         return
-    rng = np.random.default_rng(coins)
+    rng, rates = np.random.default_rng(coins), np.array(recorded.rates, dtype=float)
 
-    def normal(counts: np.ndarray, of: int) -> np.ndarray:
+    def normal(counts: np.ndarray, of: int, rate: Any) -> np.ndarray:
         law = stats.binom(of, rate)
         # Spread uniformly over its own step of the law, a count has an exactly normal quantile.
         uniform = law.cdf(counts - 1) + rng.random(len(counts)) * law.pmf(counts)
         return stats.norm.ppf(np.clip(uniform, 1e-300, 1 - 1e-16))
 
-    sizes = normal(np.array([len(batch) for batch in drawn]), n)
+    sizes = normal(np.array([len(batch) for batch in drawn]), n, rates)
     tests.squares("sizes", float((sizes**2).sum()), len(sizes))
     tests.normal("sizes", float(sizes.sum()) / np.sqrt(len(sizes)))
-    counts = np.bincount([i for batch in drawn for i in batch if 0 <= i < n], minlength=n)
-    often = normal(counts, len(drawn))
-    tests.squares("records", float((often**2).sum()), n)
+    often = []
+    for rate in np.unique(rates):
+        of = [batch for batch, own in zip(drawn, rates, strict=True) if own == rate]
+        counts = np.bincount([i for batch in of for i in batch if 0 <= i < n], minlength=n)
+        often.append(normal(counts, len(of), rate))
+    tests.squares("records", float((np.array(often) ** 2).sum()), n * len(often))
 
 
 def _runs(tests: _Tests, one: list[Step], other: list[Step]) -> None:
@@ -588,12 +591,11 @@ def _compared(recorded: Recorded, claimed: dict[str, float]) -> Iterator[Finding
         yield Finding("plain optimizer", f"{name} took {times} steps on private parameters")
     if recorded.micro:
         step, rows, records = recorded.micro[0]
-        yield Finding(
-            "micro-batches",
-            f"{rows} gradients were clipped for {records} records: one record changes a clipped "
-            "mean of several by up to twice the norm",
-            step=step,
-        )
+        why = "one record changes a clipped mean of several by up to twice the norm"
+        if rows > records:
+            why = "a record with several gradients contributes more than the norm"
+        words = f"{rows} gradients were clipped for {records} records: {why}"
+        yield Finding("micro-batches", words, step=step)
 
 
 def _clipping(recorded: Recorded, names: list[str]) -> Iterator[Finding]:
