@@ -13,6 +13,7 @@ import torch  # noqa: E402
 import training_faults as faults  # noqa: E402
 from opacus import PrivacyEngine  # noqa: E402
 from opacus.utils import adaptive_clipping  # noqa: E402
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
@@ -325,6 +326,21 @@ def test_a_loader_without_poisson_sampling_is_named_whatever_follows():
 
     (found,) = whitebox.check(train).findings
     assert found.fault == "sampler" and "in the order of RandomSampler" in found.words
+
+
+class _Tensors(UniformWithReplacementSampler):
+    """Batches as tensors, as Opacus's sampler of several processes gives them."""
+
+    def __iter__(self):
+        return map(torch.tensor, super().__iter__())
+
+
+def test_batches_may_be_tensors_of_indices():
+    with recording.recording() as seen:
+        faults.train("MLP", faults.Fault("", (), after=faults._sampler(_Tensors)))
+    assert not whitebox.judge(seen, {"sampling rate": 0.125}).findings
+    assert all(type(index) is int for batch in seen.batches for index in batch)
+    assert [len(batch) for batch in seen.batches] == [step.rows for step in seen.steps]
 
 
 def test_a_fault_names_tensor_and_step():

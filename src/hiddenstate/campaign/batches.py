@@ -58,13 +58,20 @@ def _handing(original: Callable[..., Any]) -> Callable[..., Any]:
         found = original(self)
         asked = getattr(self, "_asked", None)
         if asked:
-            indices = asked.popleft()
-            indices = list(indices) if isinstance(indices, list | tuple) else [indices]
+            indices = _listed(asked.popleft())
             for listener in tuple(_listeners):
                 listener.arrived(self, indices)
         return found
 
     return next_data
+
+
+def _listed(indices: Any) -> list[Any]:
+    """Indices of a batch as plain numbers: some samplers give tensors, or lists of them."""
+    plain = indices.tolist() if hasattr(indices, "tolist") else indices
+    if not isinstance(plain, list | tuple):
+        return [plain]
+    return [one.item() if hasattr(one, "item") else one for one in plain]
 
 
 def index_in(dataset: Any, inner: Any, index: int) -> int | None:
