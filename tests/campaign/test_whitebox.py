@@ -437,6 +437,25 @@ def test_an_accountant_that_is_told_of_no_step_is_contradicted():
     assert not whitebox.check(other).findings
 
 
+def _went_on(training):
+    """As ``PrivacyEngine.load_checkpoint`` does."""
+    training.engine.accountant.history = [(2.0, 0.5, 100), (0.8, 0.125, 7)]
+
+
+def _went_on_unhooked(training):
+    _went_on(training)
+    _unhooked(training)
+
+
+def test_an_accountant_may_have_been_told_of_an_earlier_training():
+    train = partial(faults.train, "MLP", faults.Fault("", (), after=_went_on))
+    report = whitebox.check(train)
+    assert not report.findings and report.seen["accountant"] == [(0.8, 0.125, 24)]
+    untold = partial(faults.train, "MLP", faults.Fault("", (), after=_went_on_unhooked))
+    (found,) = whitebox.check(untold).findings
+    assert (found.fault, found.words) == ("steps", "the training took 24, told to the accountant 0")
+
+
 def test_noise_that_two_trainings_share_is_named():
     def train(seed, fixed=True):
         made = torch.Generator().manual_seed(1 if fixed else seed)

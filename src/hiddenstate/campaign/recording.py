@@ -152,6 +152,7 @@ class _Recorder:
         self.backwards, self.spent, self.began = 0, 0.0, time.process_time()
         self.ghosts: list[Tensor] | None = None
         self.losses: int | None = None
+        self.told: dict[int, int] | None = None
         self.output: Tensor | None = None
 
     # What is observed.
@@ -242,6 +243,9 @@ class _Recorder:
     @contextmanager
     def _compared(self, optimizer: Any) -> Iterator[None]:
         """Clip a part of the batch as claimed, and compare with it what the optimizer sums up."""
+        if self.told is None:
+            # A training that goes on from a checkpoint has an accountant that was told before.
+            self.told = {id(e): sum(t for *_, t in _history(e) or []) for e in self.engines}
         if self.pending is None:
             self.pending = _Pending(
                 sigma=_noise_multiplier(optimizer), norm=float(optimizer.max_grad_norm)
@@ -447,16 +451,34 @@ class _Recorder:
     def end(self) -> None:
         """Read the accountant, and clip gradients that are known."""
         for engine in self.engines:
-            history = getattr(engine.accountant, "history", None)
-            # An engine beside the training's own was told of no step.
-            if history is not None and (history or self.found.history is None):
-                self.found.history = [(float(s), float(q), int(t)) for s, q, t in history]
+            if (history := _history(engine)) is not None:
+                own = _since(history, (self.told or {}).get(id(engine), 0))
+                # An engine beside the training's own was told of no step.
+                if own or self.found.history is None:
+                    self.found.history = own
         optimizer = getattr(self, "used", None)
         if optimizer is not None and not _is_ghost(optimizer):
             self.probing = True
             wrong = clipping.probe(optimizer, self.norm)
             if wrong is not None and wrong.words:
                 self.found.wrong.append((None, wrong))
+
+
+def _history(engine: Any) -> list[tuple[float, float, int]] | None:
+    """Noise multiplier, sampling rate and number of the steps that an accountant was told."""
+    told = getattr(engine.accountant, "history", None)
+    return None if told is None else [(float(s), float(q), int(t)) for s, q, t in told]
+
+
+def _since(history: list[tuple[float, float, int]], before: int) -> list[tuple[float, float, int]]:
+    """A history without so many of its first steps."""
+    found = []
+    for sigma, rate, steps in history:
+        left = max(0, steps - before)
+        before -= steps - left
+        if left:
+            found.append((sigma, rate, left))
+    return found
 
 
 @dataclass
