@@ -3,11 +3,13 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from command_line import SMOKE, run
+from command_line import CELL, CLAIMS, SMOKE, run
 
+from hiddenstate import plotting
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline import scores
-from hiddenstate.study import config
+from hiddenstate.pipeline import scores, sealed
+from hiddenstate.pipeline.family import Figure
+from hiddenstate.study import config, levels
 
 
 def test_scores_of_other_parameters_are_refused(capsys, tmp_path):
@@ -111,3 +113,37 @@ def test_bounds_with_a_flipped_byte_are_refused_by_name(capsys, tmp_path, bounds
     assert status == 2
     assert f"{path}: " in err
     assert "damaged" in err or "not a readable Parquet file" in err
+
+
+def test_scores_of_another_seed_are_as_those_that_are_not_there(capsys, tiny, monkeypatch):
+    """Figures and claims told to remove the estimates, and refused those made again as well."""
+    family, grid, seed = config.section("tiny.yaml", "worst_case_init")
+    every, here = family.jobs(grid), tiny / "results"
+    asked = ("worst_case_init", "--config", "tiny.yaml")
+    for cell, job in every["bound"].items():
+        out = here / job.work.folder / f"{cell}.parquet"
+        assert run(capsys, "bound", *asked, "--cell", cell, "--out", out)[0] == 0
+    job, out = every["train"][CELL], here / "estimates.csv"
+    table = pd.DataFrame({"world": ["in", "out"], "repeat": 0, "run": 0, "score": [1.0, 0.0]})
+    path = here / f"scores/{CELL}.parquet"
+    scores.write(path, table, scores.provenance(job.identity, seed=seed + 1, wall_seconds=0.0))
+    made = ("estimate", *asked, "--results", here, "--missing", "skip", "--out", out)
+    assert run(capsys, *made)[0] == 0
+    # Neither verdicts nor titles are those of the whole, whatever the scale.
+    monkeypatch.setattr(levels, "of", lambda *_: levels.Level("paper", "paper"))
+    monkeypatch.setattr(levels, "published", lambda *_: True)
+    said = []
+    monkeypatch.setattr(plotting, "save", lambda *given: said.append(given[-1]))
+    monkeypatch.setattr(sealed, "sign", lambda *_: None)
+    given = (*asked, "--estimates", out, "--out", here)
+    judge = ("claims", *given, "--claims", CLAIMS / "worst_case_init.yaml")
+    assert run(capsys, *judge)[0] == 0
+    found = pd.read_csv(here / "claims.csv", keep_default_na=False)
+    assert set(found.loc[found["ledger"] == "paper", "parameters"]) == {"reduced"}
+    assert run(capsys, "figures", *given)[0] == 0
+    assert said == [figure.title for figure in family.shown(Figure, grid).values()]
+    # Estimates of what was replaced since are refused.
+    next((here / "bounds").iterdir()).write_bytes(path.read_bytes())
+    status, _, err = run(capsys, *judge)
+    assert status == 2
+    assert "estimates.csv: was made of other scores or bounds" in err

@@ -32,8 +32,7 @@ def claims(options: argparse.Namespace) -> None:
     if options.claims.stem != options.family:
         raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")
     level = levels.of(options.family, grid)
-    beside = jobs.beside(options, grid).values()
-    if any(path.parent.exists() and not path.exists() for path in beside):
+    if None in jobs.beside(options, grid, seed).values():
         # With missing_scores=skip: a part of the paper's cells is not the paper's own parameters.
         level = level._replace(own=None)
     found = claims.judge(claims.read(options.claims), frame, level)

@@ -185,16 +185,22 @@ def removable(path: Path) -> Iterator[None]:
         raise InputError(f"{error}; remove the file and run the same command again") from error
 
 
-def beside(options: argparse.Namespace, grid: "FamilyGrid") -> dict[str, Path]:
-    """Where the scores and bounds of a grid lie, beside its estimates, by folder and cell."""
+def beside(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> dict[str, Path | None]:
+    """Where the scores and bounds of a grid lie, beside its estimates, by folder and cell.
+
+    None for those that are absent, or of another seed, parameters, code or data: `job estimate`
+    leaves these out alike. Without its whole folder a file was taken elsewhere, and lacks nothing.
+    """
     from hiddenstate import papers
 
-    return {
-        f"{job.work.folder}/{name}": options.estimates.parent / job.work.folder / f"{name}.parquet"
-        for kind, jobs in papers.load(options.family).jobs(grid).items()
-        for name, job in jobs.items()
-        if kind != "start"
-    }
+    found: dict[str, Path | None] = {}
+    for kind, jobs in papers.load(options.family).jobs(grid).items():
+        for name, job in jobs.items():
+            path = options.estimates.parent / job.work.folder / f"{name}.parquet"
+            if kind != "start" and path.parent.exists():
+                there = job.computed(path, seed)
+                found[f"{job.work.folder}/{name}"] = path if there else None
+    return found
 
 
 def estimates(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> "pd.DataFrame":
@@ -205,13 +211,10 @@ def estimates(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> "pd
     named = config.grid_name(options.config, options.family, grid, seed)
     with removable(options.estimates):
         found = estimates.read(options.estimates, named)
-        made = {
-            name: scores.claimed_origin(path)["digest"]
-            for name, path in beside(options, grid).items()
-            if path.exists()
-        }
+        places = beside(options, grid, seed)
+        made = {n: scores.claimed_origin(path)["digest"] for n, path in places.items() if path}
         # A file that was taken elsewhere stands for itself.
-        if made and found.attrs[sealed.MADE_OF] != sealed.of(made):
+        if places and found.attrs[sealed.MADE_OF] != sealed.of(made):
             raise InputError(
                 f"{options.estimates}: was made of other scores or bounds than those beside it"
             )
