@@ -13,7 +13,7 @@ import yaml
 
 from hiddenstate import papers
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Outcome, Within
+from hiddenstate.pipeline.evidence import Estimate, Evidence, Exact, Outcome, Share, Within
 from hiddenstate.pipeline.family import check, needed
 from hiddenstate.study import claims
 from hiddenstate.study.claims import OwnStatement, PaperClaim, Reading, Rival, Verdict
@@ -385,6 +385,21 @@ def test_a_check_that_raises_is_named_and_the_others_are_judged(toy):
         assert gap["problem"] == ""
         assert noise["verdict"] == "not judged"
         assert noise["problem"] == "ZeroDivisionError: no noise"
+
+
+def test_a_check_whose_evidence_cannot_be_judged_is_named_and_the_others_are_judged(toy):
+    """A share of no trials ended the job of a whole family with a traceback."""
+
+    def noise(estimates):
+        yield Within("share", Share(0, 0), high=1)
+        return "A share of nothing."
+
+    stated = claims.read(toy([PAPER], [OWN]))
+    papers.load("toy").checks["noise"] = check(noise)
+    gap, noise = claims.judge(stated, FRAME, LAPTOP).to_dict("records")
+    assert (gap["verdict"], gap["problem"]) == ("confirmed", "")
+    assert (noise["verdict"], noise["evidence"]) == ("not judged", "[]")
+    assert noise["problem"] == "ZeroDivisionError: division by zero"
 
 
 TRIED = {"choice": "delta 1e-6", "verdict": "agrees", "aside": ""}

@@ -317,13 +317,16 @@ def judge(claims: list[Claim], estimates: pd.DataFrame, level: Level) -> pd.Data
     }
     rows = []
     for claim in claims:
-        evidence, problem = None, ""
+        problem = ""
         try:
             evidence = papers.load(claim.family).checks[claim.check].measure(estimates)
+            row = _row(claim, evidence, level)
+        # What a check yields is judged in its row, and may fail there.
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
+            row = _row(claim, None, level)
         grid = next(iter(estimates.get("grid", ())), "")
-        rows.append(_row(claim, evidence, level) | {"problem": problem, "grid": grid} | stamp)
+        rows.append(row | {"problem": problem, "grid": grid} | stamp)
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
