@@ -1,5 +1,6 @@
 """A run whose results are cached, except what every run computes."""
 
+import os
 import re
 import shutil
 
@@ -99,3 +100,23 @@ def test_a_tenth_of_the_cache_is_computed_again(filled, snakemake):
     status, output = snakemake(filled, "verify_cache", *AT_SMALL)
     assert status != 0
     assert "cached results differ from those computed again: q0." in output
+
+
+@pytest.mark.whole
+def test_what_is_replaced_by_an_older_file_is_read_again(finished, snakemake):
+    """As from a backup or an archive: verdicts on sentences of before were served."""
+    expected = finished / "workflow/config/expected/small.csv"
+    expected.write_text("id,verdict\n")
+    target = (finished, "results/small/claims.csv", *AT_SMALL)
+    assert snakemake(*target)[0] == 0
+    for path, rule in (
+        (expected, "collect_claims"),
+        (finished / "workflow/config/claims/encoding_loss.yaml", "encoding_loss_claims"),
+    ):
+        assert "Nothing to be done" in snakemake(*target, "--dry-run")[1]
+        before = path.read_bytes()
+        path.write_bytes(before + b"\n")
+        os.utime(path, (0, 0))
+        assert re.search(rf"^{rule} +1$", snakemake(*target, "--dry-run")[1], re.MULTILINE), rule
+        path.write_bytes(before)
+        os.utime(path, (0, 0))

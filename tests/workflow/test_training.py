@@ -359,6 +359,10 @@ def test_verification_finds_forged_scores_and_clears_honest_ones(filled, trained
     # A verdict is of the code that trained again: of other code it is another's.
     dry = (filled, "verify_cache", "--dry-run", *every)
     assert f"{FAMILY}_verify" not in snakemake(*dry)[1]
+    # And of the cached file, also where the one in its place is older.
+    scores.write(cached(filled), frame, origin | {"wall_seconds": 1.0})
+    os.utime(cached(filled), (0, 0))
+    assert re.search(rf"{FAMILY}_verify +1", snakemake(*dry)[1])
     engine = filled / "src/hiddenstate/dpsgd/native/source.py"
     engine.write_text(f"{engine.read_text()}\nOTHER = 1\n")
     assert re.search(rf"{FAMILY}_verify +2", snakemake(*dry)[1])

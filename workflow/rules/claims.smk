@@ -21,6 +21,7 @@ rule collect_claims:
     params:
         config=literally(SCALE_FILE),
         expected=literally([f"--expected={path}" for path in expected_verdicts()]),
+        compared=content(*expected_verdicts()),
         out=literally(RESULTS),
         code=code.digest("hiddenstate.study.verdicts"),
     message:

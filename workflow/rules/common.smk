@@ -1,6 +1,7 @@
 # Names and helpers that the rules share. Nothing here decides numbers, and no function has effects:
 # what is wrong with the configuration, the scale file or the cache stops the run as it is read.
 
+import hashlib
 import os
 import random
 import re
@@ -140,6 +141,17 @@ def literally(value):
         return value
 
     return given
+
+
+def content(*paths):
+    """Parameter function: digests of files. That they changed Snakemake sees by newer dates alone."""
+
+    def digests(wildcards):
+        # One that is not there is told as an input of the rule.
+        there = [Path(path) for path in paths if os.path.isfile(path)]
+        return [hashlib.sha256(path.read_bytes()).hexdigest() for path in there]
+
+    return digests
 
 
 def read_scale():

@@ -186,6 +186,7 @@ if FROM_CACHE:
             family=FAMILY,
             config=literally(SCALE_FILE),
             cached=literally(f"{CACHE}/{FAMILY}"),
+            kept=content(*[kept(job) for job in FROM_CACHE]),
             results=literally(HERE),
         message:
             f"{FAMILY}: restore cached results"
@@ -381,6 +382,7 @@ rule claims:
             *PAPER.modules_of(Check),
             *PAPER.modules_of(Table),
         ),
+        stated=content(f"{PREFIX}workflow/config/claims/{FAMILY}.yaml"),
         paper=literally(PAPER.title),
         shows=literally(GRID.shows),
         out=literally(HERE),

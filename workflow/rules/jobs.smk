@@ -140,12 +140,15 @@ def minutes_for(seconds):
 
 
 def computed_by(job):
-    """Code and libraries that compute; verdicts on cached results are of these and no others."""
+    """The cached file of a result, and code and libraries that compute it again.
+
+    Verdicts on cached results are of these and no others.
+    """
     runs = [one.work.run for one in (job, job.start) if one]
     made = [code.digest_of(run) for run in runs] + [
         code.digest("hiddenstate.pipeline.verification")
     ]
-    return {"code": made, **scores.packages()}
+    return {"cached": content(kept(job))(None), "code": made, **scores.packages()}
 
 
 def trained_by(wildcards):
