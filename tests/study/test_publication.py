@@ -247,6 +247,24 @@ def test_another_family_s_or_scale_s_page_is_refused_before_anything_is_written(
     assert (tree / "docs/papers/encoding_loss.csv").read_bytes() == before
 
 
+def test_verdicts_on_other_claims_and_of_broken_checks_are_refused(tree, every):
+    """A check that broke was published as a scale that lacks what its sentence needs."""
+    before = {path: path.read_bytes() for path in tree.rglob("*.*") if path.is_file()}
+    name = "encoding_loss.curve"
+    at = every["id"] == name
+    file = re.escape(str(tree / "workflow/config/claims/encoding_loss.yaml"))
+    for column, other in (("statement", "Other."), ("quote", "Other."), ("id", "encoding_loss.a")):
+        changed = every.assign(**{column: every[column].mask(at, other)})
+        with pytest.raises(InputError, match=rf"verdicts: {name}: .* expected .* of {file}"):
+            publication.publish(tree, changed, "laptop", GRIDS)
+    with pytest.raises(InputError, match=rf"verdicts: {name}: .* expected .* of {file}"):
+        publication.publish(tree, every[~at], "laptop", GRIDS)
+    broken = every.assign(problem=every["problem"].mask(at, "KeyError: 'x'"))
+    with pytest.raises(InputError, match=rf"verdicts: {name}: its check failed: KeyError: 'x'"):
+        publication.publish(tree, broken, "laptop", GRIDS)
+    assert before == {path: path.read_bytes() for path in tree.rglob("*.*") if path.is_file()}
+
+
 def test_the_command_names_what_is_wrong(tmp_path, every, capsys):
     part = every[every["id"].str.startswith("encoding_loss.")]
     verdicts.write(tmp_path, part.assign(grid="encoding_loss at smoke (1)"), "smoke")

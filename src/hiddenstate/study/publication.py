@@ -47,7 +47,8 @@ def publish(
     verdicts: of every family, or with ``only`` of that one, whose rows alone are replaced. grids:
     by family, what its estimates at the scale say that they are of.
 
-    Raises InputError for verdicts of another scale or of a part of the families.
+    Raises InputError for verdicts of another scale, of a part of the families, on other claims than
+    the tree's, or of checks that failed.
     """
     found = words.families(verdicts)
     if only is not None:
@@ -65,6 +66,8 @@ def publish(
             f"verdicts: lack those of {', '.join(missing)}; expected every family, or name one by "
             "--only"
         )
+    for name in found:
+        _check_judged(tree / CLAIMS / f"{name}.yaml", words.of_family(verdicts, name))
     for name in papers.names():
         if name not in found:
             _check_published(tree, name, grids.get(name, f"{name} at {scale}"))
@@ -97,6 +100,22 @@ def publish(
     for name, content in made.items():
         with atomic(tree / name) as temporary:
             temporary.write_text(content, encoding="utf-8")
+
+
+def _check_judged(path: Path, verdicts: pd.DataFrame) -> None:
+    """Raise InputError where claims were judged that are not those of a file, or a check failed."""
+    stated = {c.id: (c.statement, getattr(c, "quote", "")) for c in ledger.read(path)}
+    rows = verdicts[["id", "statement", "quote"]].itertuples(index=False, name=None)
+    judged = {name: tuple(said) for name, *said in rows}
+    for name in stated | judged:
+        if judged.get(name) != stated.get(name):
+            got = "judged with other words" if name in stated else "judged, and not stated"
+            got = got if name in judged else "not judged"
+            raise InputError(f"verdicts: {name}: {got}; expected the claims of {path}: run again")
+    for row in verdicts[verdicts["problem"] != ""].itertuples():
+        raise InputError(
+            f"verdicts: {row.id}: its check failed: {row.problem}; expected none that did"
+        )
 
 
 def _check_published(tree: Path, name: str, grid: str) -> None:
