@@ -102,10 +102,14 @@ def test_the_scale_is_the_folder_s_own_name_and_its_figures_are_of_one_run(drawn
     gallery.write(out, [folder])
     assert "--config scale=laptop" in out.read_text() and "run7" not in out.read_text()
     sealed.sign(folder / "encoding_loss", {"figure2.png": "of older estimates"})
+    # What is refused replaces no picture, also none of the families before.
+    Image.new("L", (2000, 800), 90).save(folder / "atlas/atlas.png")
+    sealed.sign(folder / "atlas", {"atlas.png": "of some estimates"})
     with pytest.raises(
         InputError, match=r"encoding_loss/figure2\.png: was drawn of other estimates"
     ):
         gallery.write(out, [folder])
+    assert shade(drawn / "figures/published/atlas/atlas.png") == 200
 
 
 @pytest.mark.whole

@@ -68,6 +68,8 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
         kept = dict(re.findall(r"reproduce (\w+) --config scale=([\w-]+)", out.read_text("utf-8")))
     parts = [_HEAD]
     made: dict[str, dict[str, str]] = {}
+    # All are read before one is replaced.
+    pictures: dict[Path, bytes] = {}
     for name in papers.names():
         family = papers.load(name)
         parts.append(f"## {family.title}\n\n`{name}`, {family.reference}\n")
@@ -86,9 +88,8 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
                         f"{source}: was drawn of other estimates than the figures beside it; draw "
                         f"all of them (./reproduce {name})"
                     )
-                with atomic(place) as temporary:
-                    temporary.write_bytes(_small(source))
-            if scale is None or not place.is_file():
+                pictures[place] = _small(source)
+            if scale is None or not (place in pictures or place.is_file()):
                 raise InputError(
                     f"{out}: has no picture of {name} {key} yet; draw it (./reproduce "
                     f"{name}_{key}) and make it by `hiddenstate gallery {name}`"
@@ -98,6 +99,9 @@ def write(out: Path, scales: Sequence[Path], families: Sequence[str] = ()) -> No
         parts.append("### Tables\n")
         listed = [f"- `{key}`: *{t.title}.* {t.caption}" for key, t in family.tables.items()]
         parts.append("\n".join(listed) + "\n")
+    for place, content in pictures.items():
+        with atomic(place) as temporary:
+            temporary.write_bytes(content)
     with atomic(out) as temporary:
         temporary.write_text("\n".join(parts), encoding="utf-8")
     if made:
