@@ -97,6 +97,29 @@ def test_decimals_of_a_reason_are_those_of_its_row(every):
     assert found >= 10
 
 
+HEAD = ("main", "theirs", "ours", "holds", "fails", "open", "caption")
+
+
+@pytest.mark.parametrize("part", HEAD)
+def test_numbers_at_the_head_of_a_page_are_those_of_its_rows(every, part):
+    """What the front page says is ours is of the row that it names, rounded to as many places."""
+    found = 0
+    for family, page in claims.pages(ROOT / publication.CLAIMS).items():
+        rows = verdicts.of_family(every, family)
+        rows = rows[rows["id"] == f"{family}.{page.row}"] if part == "ours" else rows
+        judged = [one for row in rows["evidence"] for one in json.loads(row)]
+        known = [one[end] for one in judged for end in ("measured", "low", "high")]
+        known += [100 * one for one in known] + [100 * (one - 1) for one in known]  # per cent
+        words = " ".join(map(str, rows.drop(columns="remark").to_numpy().ravel()))
+        known += [float(one.replace(",", "")) for one in re.findall(r"\d[\d,]*\.?\d*", words)]
+        for number in re.findall(r"(?<![\w.])\d[\d,]*(?:\.\d+)?", getattr(page, part)):
+            found += 1
+            value, places = float(number.replace(",", "")), len(number.partition(".")[2])
+            near = [abs(abs(one) - value) <= 0.5001 * 10.0**-places for one in known]
+            assert any(near), (family, number)
+    assert found
+
+
 def test_each_printed_number_stands_beside_ours(every):
     page = claims.pages(ROOT / publication.CLAIMS)["worst_case_init"]
     content = publication.paper(every, "worst_case_init", page)
