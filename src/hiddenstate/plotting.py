@@ -77,6 +77,14 @@ def panels(
     return figure, list(figure.subplots(rows, columns, squeeze=False, **options).flat)
 
 
+def absent() -> Figure:
+    """A figure of which no cell is there, in words."""
+    drawn, (ax,) = panels(1)
+    ax.set_axis_off()
+    ax.text(0.5, 0.5, "none of its cells is there", ha="center", va="center")
+    return drawn
+
+
 def line(axes: Axes, rows: pd.DataFrame, **style: Any) -> None:
     """A line through tidy rows, ``value`` by ``x``; dashed, as upper bounds are, by default."""
     import seaborn as sns

@@ -9,6 +9,7 @@ from command_line import CLAIMS, SMOKE, run
 from hiddenstate import plotting
 from hiddenstate.papers.encoding_loss import figures
 from hiddenstate.pipeline import estimates
+from hiddenstate.pipeline.family import needed
 from hiddenstate.study import config, levels
 
 
@@ -68,3 +69,21 @@ def test_what_one_sees_is_said_at_the_scale_that_it_was_written_of(capsys, tmp_p
         given = ("--config", SMOKE, "--estimates", path, "--out", tmp_path / "figures")
         assert run(capsys, "figures", "encoding_loss", "figure1", *given)[0] == 0
     assert said == [figure.message, figure.title] and figure.message
+
+
+def test_a_figure_that_lacks_all_its_cells_says_so(capsys, tmp_path, monkeypatch):
+    """Of models that were left out it ended the job of all figures with a traceback."""
+    path = smoke_estimates(tmp_path)
+    figure = replace(figures.figure1, draw=lambda rows: needed(rows[:0]))
+    monkeypatch.setattr(figures, "figure1", figure)
+    said, save = [], plotting.save
+
+    def saved(drawn, *given):
+        said.extend(text.get_text() for ax in drawn.axes for text in ax.texts)
+        save(drawn, *given)
+
+    monkeypatch.setattr(plotting, "save", saved)
+    given = ("--config", SMOKE, "--estimates", path, "--out", tmp_path / "figures")
+    assert run(capsys, "figures", "encoding_loss", "figure1", *given)[0] == 0
+    assert said == ["none of its cells is there"]
+    assert (tmp_path / "figures/figure1.png").read_bytes().startswith(b"\x89PNG")

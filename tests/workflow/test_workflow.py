@@ -2,12 +2,15 @@
 
 import re
 import shutil
+from pathlib import Path
 
 import pages
 import pytest
+from command_line import CLAIMS, SMOKE
 
-from hiddenstate import papers
+from hiddenstate import cli, papers
 from hiddenstate.pipeline import estimates
+from hiddenstate.pipeline.family import Figure
 from hiddenstate.study import claims, config, levels, verdicts
 
 pytestmark = pytest.mark.whole
@@ -156,3 +159,34 @@ def test_a_scale_of_the_user_s_own_is_judged_whatever_it_lacks(finished, name, m
         found = claims.judge(every, less, levels.Level("paper", None))
         assert not found["measured"].str.contains(r"\bnan\b").any(), found["measured"].tolist()
         assert found[found["problem"] != ""][["id", "problem"]].values.tolist() == []
+
+
+def trained_families():
+    """Families that train anything at scale smoke."""
+    scale = config.read(SMOKE)
+    return [
+        name for name in papers.names() if papers.load(name).jobs(getattr(scale, name))["train"]
+    ]
+
+
+@pytest.mark.parametrize("name", trained_families())
+def test_without_trained_scores_all_that_is_shown_is_drawn_or_says_so(smoke_run, tmp_path, name):
+    """With missing_scores=skip nine figures and a table ended their jobs with tracebacks."""
+    family, grid, _ = config.section(SMOKE, name)
+    trained, here = family.jobs(grid)["train"], tmp_path / name
+
+    def left_out(folder, files):
+        return [file for file in files if Path(folder).name == "scores" and file[:-8] in trained]
+
+    shutil.copytree(smoke_run / "results/smoke" / name, here, ignore=left_out)
+    asked, of = (name, "--config", SMOKE), ("--estimates", str(here / "estimates.csv"))
+    claimed = ("--claims", str(CLAIMS / f"{name}.yaml"), "--tables", str(here / "tables"))
+    for command in (
+        ("estimate", *asked, "--results", str(here), "--missing", "skip", "--out", of[1]),
+        ("figures", *asked, *of, "--out", str(tmp_path / "figures")),
+        ("claims", *asked, *of, *claimed, "--out", str(here)),
+    ):
+        assert cli.main(command) in (0, None), command[0]
+    shown = {path.stem for path in (tmp_path / "figures").glob("*.png")}
+    assert shown == set(family.shown(Figure, grid))
+    assert (verdicts.read(here / "claims.csv")["problem"] == "").all()

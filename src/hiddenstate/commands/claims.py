@@ -24,7 +24,7 @@ def claims(options: argparse.Namespace) -> None:
     --json: flag | print JSON instead of words
     """
     from hiddenstate.pipeline import sealed
-    from hiddenstate.pipeline.family import Table
+    from hiddenstate.pipeline.family import Lacking, Table
     from hiddenstate.study import claims, levels, verdicts
 
     family, grid, seed = jobs.section(options)
@@ -39,7 +39,11 @@ def claims(options: argparse.Namespace) -> None:
     verdicts.write(options.out, found, options.config.stem)
     if options.tables:
         for name, table in family.shown(Table, grid).items():
-            _write_table(options.tables / name, table.draw(frame), frame.attrs[sealed.DIGEST])
+            try:
+                drawn = table.draw(frame)
+            except Lacking:
+                drawn = frame[:0]
+            _write_table(options.tables / name, drawn, frame.attrs[sealed.DIGEST])
     _print_verdicts(found, options)
 
 

@@ -50,7 +50,7 @@ def figures(options: argparse.Namespace) -> None:
     """
     from hiddenstate import plotting
     from hiddenstate.pipeline import sealed
-    from hiddenstate.pipeline.family import Figure
+    from hiddenstate.pipeline.family import Figure, Lacking
     from hiddenstate.study import levels
 
     family, grid, seed = jobs.section(options)
@@ -69,7 +69,10 @@ def figures(options: argparse.Namespace) -> None:
         footer = f"{options.family}, {figure.footer(options.config.stem, grid)}"
         with plotting.style():
             paths = [options.out / f"{name}{suffix}" for suffix in (".pdf", ".png")]
-            drawn = figure.draw(rows)
+            try:
+                drawn = figure.draw(rows)
+            except Lacking:
+                drawn = plotting.absent()
             if (delta := getattr(grid, "delta", None)) is not None:
                 footer += plotting.say_delta(drawn, delta)
             message = figure.message if seen else figure.title

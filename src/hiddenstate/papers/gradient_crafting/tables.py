@@ -4,7 +4,7 @@ import pandas as pd
 
 from hiddenstate.papers.gradient_crafting.grid import HOUSING
 from hiddenstate.pipeline.estimates import plus_minus, select, summarise
-from hiddenstate.pipeline.family import Rows, table
+from hiddenstate.pipeline.family import Rows, needed, table
 
 
 def _audits(rows: pd.DataFrame, heads: dict[str, str]) -> Rows:
@@ -72,7 +72,8 @@ def networks(estimates: pd.DataFrame) -> Rows:
         "model": "model", "dataset": "data", "clipping_norm": "C", "insertions": "insertions",
         "batch_size": "batch",
     }  # fmt: skip
-    return _audits(select(estimates, part="network", quantity="epsilon"), heads | _HEADS)
+    rows = needed(select(estimates, part="network", quantity="epsilon"))
+    return _audits(rows, heads | _HEADS)
 
 
 @table(

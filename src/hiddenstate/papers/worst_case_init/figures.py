@@ -308,7 +308,8 @@ def _by_epochs(ax: Any, estimates: pd.DataFrame, levels: dict[str, Any]) -> None
         norms["epochs"], norms["mean"], norms["sd"].fillna(0), fmt="D:", ms=4, **shared,
         label="norms, these audits" if len(norms) else None,
     )  # fmt: skip
-    right.legend(loc="lower left", frameon=True, edgecolor="0.85", framealpha=1)
+    if len(norms) or len(more):
+        right.legend(loc="lower left", frameon=True, edgecolor="0.85", framealpha=1)
     for axis, quantity in ((ax, "mean"), (right, "gradient_norm")):
         values = stated("figure2", quantity=quantity, **same)
         there = [*found["records"], *(more["records"] if axis is right else [])]
@@ -370,7 +371,8 @@ def figure6(estimates: pd.DataFrame) -> Any:
         if any(map(len, known)):
             label = {"label": "stated by the paper", "zorder": 5}
             ax.plot(values["steps"], 100 * values["value"], **label, **plotting.STATED)
-        ax.set_xscale("log")
+        # An axis without any point has no logarithms.
+        ax.set_xscale("log" if len(rows) or len(values) else "linear")
         ax.set(xlabel="steps", ylabel="test accuracy in %")
         where = f"{levels['case']} case, theoretical $\\varepsilon$ = {levels['epsilon']:g}"
         _title(ax, audits, where, *_own(levels, every))

@@ -22,7 +22,7 @@ from hiddenstate.papers.gradient_crafting.figures.shared import (
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid, Sweep
 from hiddenstate.pipeline.estimates import largest, select
-from hiddenstate.pipeline.family import figure
+from hiddenstate.pipeline.family import figure, needed
 
 
 def _has_housing(holds: Callable[[Sweep], bool]) -> Any:
@@ -60,7 +60,7 @@ _STARTS = {
     when=_has_housing(lambda sweep: sweep.every == 1),
 )
 def housing(estimates: pd.DataFrame) -> Any:
-    audits = select(_audits(estimates), every=1)
+    audits = needed(select(_audits(estimates), every=1))
     starts = [start for start in _STARTS if (audits["start"] == start).any()]
     drawn, axes = plotting.panels(1, len(starts), height=2.6, sharey=True)
     drawn.set_figwidth(2 * plotting.WIDTH)
@@ -86,8 +86,8 @@ def housing(estimates: pd.DataFrame) -> Any:
     when=_has_housing(lambda sweep: sweep.every > 1 and sweep.start == "fresh"),
 )
 def housing_every(estimates: pd.DataFrame) -> Any:
-    audits = select(_audits(estimates), start="fresh")
-    periods = sorted(int(every) for every in audits["every"].unique() if every > 1)
+    audits = needed(select(_audits(estimates), start="fresh").query("every > 1"))
+    periods = sorted(int(every) for every in audits["every"].unique())
     drawn, axes = plotting.panels(len(periods), height=3.6, sharey=True)
     for ax, every in zip(axes, periods, strict=True):
         part = select(audits, every=every)
@@ -111,7 +111,7 @@ def housing_every(estimates: pd.DataFrame) -> Any:
     when=_has_housing(lambda sweep: getattr(sweep, "centred", None) is not None),
 )
 def centred(estimates: pd.DataFrame) -> Any:
-    rows = select(estimates, part="centred", quantity="mu")
+    rows = needed(select(estimates, part="centred", quantity="mu"))
     settings = list(rows.groupby(["every", "start"], sort=True))
     drawn, axes = plotting.panels(len(settings), height=3.6, sharey=True)
     if len(settings) == 1:
@@ -195,7 +195,7 @@ def norms(estimates: pd.DataFrame) -> Any:
 )
 def curves(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, part="housing", quantity="fnr", start="fresh")
-    rows = largest(select(rows, adversary=CRAFTED), "models", SETTING)
+    rows = largest(needed(select(rows, adversary=CRAFTED)), "models", SETTING)
     periods = sorted(rows["every"].unique())
     every_epsilon = sorted(rows["epsilon"].unique())
     # More than three lie on each other.

@@ -18,7 +18,7 @@ from hiddenstate.papers.gradient_crafting.figures.shared import (
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid, NetworkSweep
 from hiddenstate.pipeline.estimates import largest, select
-from hiddenstate.pipeline.family import figure
+from hiddenstate.pipeline.family import figure, needed
 
 
 def _has_network(holds: Callable[[NetworkSweep], bool]) -> Any:
@@ -33,7 +33,7 @@ def _has_network(holds: Callable[[NetworkSweep], bool]) -> Any:
 
 def _network_audits(estimates: pd.DataFrame, quantity: str) -> pd.DataFrame:
     """The same of the larger networks, initial parameters drawn for each model."""
-    rows = select(estimates, part="network", quantity=quantity, start="fresh")
+    rows = needed(select(estimates, part="network", quantity=quantity, start="fresh"))
     return largest(rows, "models", NETWORK_SETTING)
 
 
@@ -58,7 +58,7 @@ def _network(one: pd.Series) -> str:
 def _network_panels(estimates: pd.DataFrame, periods: Callable[[float], bool]) -> Any:
     """Empirical against theoretical epsilon: a panel for each network and insertion period."""
     rows = _network_audits(estimates, "epsilon")
-    rows = rows[rows["every"].map(periods)]
+    rows = needed(rows[rows["every"].map(periods)])
     settings = list(rows.groupby(["network", "every"], sort=False))
     drawn, axes = plotting.panels(len(settings), height=3.8, sharey=True)
     alone = len(settings) == 1 and rows["epsilon"].nunique() == 1
@@ -126,7 +126,7 @@ def networks_every(estimates: pd.DataFrame) -> Any:
     when=lambda grid: grid.expected is not None and bool(grid.housing or grid.networks),
 )
 def expected(estimates: pd.DataFrame) -> Any:
-    rows = select(estimates, part="expected", clipping_norm=1)
+    rows = needed(select(estimates, part="expected", clipping_norm=1))
     rows = rows[(rows["epsilon"] == rows["epsilon"].max()) & (rows["knows"] != "batches")]
     audits = select(estimates, part="network").groupby("network")
     titles = {network: _network(part.iloc[0]) for network, part in audits}
@@ -158,7 +158,7 @@ def expected(estimates: pd.DataFrame) -> Any:
 )
 def clipping(estimates: pd.DataFrame) -> Any:
     rows = select(_network_audits(estimates, "mu"), every=1)
-    rows = rows[rows.groupby("network")["clipping_norm"].transform("nunique") > 1]
+    rows = needed(rows[rows.groupby("network")["clipping_norm"].transform("nunique") > 1])
     settings = list(rows.groupby("network", sort=False))
     drawn, axes = plotting.panels(len(settings), height=3.4, sharey=True)
     for ax, (_, part) in zip(axes, settings, strict=True):
