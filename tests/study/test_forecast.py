@@ -64,6 +64,7 @@ def test_jobs_are_counted_by_what_is_there_and_cost_what_their_works_say(tmp_pat
     assert forecast.sums(rows, 10**6)["wall_hours"] == longest > total / 10**6
     many = forecast.words(part.reset_index(), 10**6)
     assert f"1000000 cores need at least {duration(3600 * longest)}." in many
+    assert "; 1 core needs at least " in " ".join(words.split())
     summed = forecast.sums(part.reset_index(), 2)
     assert summed["cores"] == 2
     assert (summed["hours"], summed["jobs"]) == (part["hours"].sum(), part["jobs"].sum())

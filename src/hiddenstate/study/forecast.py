@@ -287,7 +287,7 @@ def words(rows: pd.DataFrame, cores: int = 1, part_hours: float = 0) -> str:
         f"In all {total['missing']} of {total['jobs']} jobs, {total['models']} models to train, "
         f"{one} of one core, "
         f"{total['disk']:.0f} MB of disk; the longest job {longest}; "
-        f"{cores} cores need at least {wall}.\n"
+        f"{cores} core{' needs' if cores == 1 else 's need'} at least {wall}.\n"
         f"{undivided if named else ''}"
         "From costs measured on one core of an x86-64 with AVX-512 at laptop scale: another "
         "machine, a busy one or a smaller scale differs; drawing counts as if all were stale.\n"
