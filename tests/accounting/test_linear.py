@@ -1,5 +1,6 @@
 """The last iterate under a linear loss against mpmath, dp-accounting and closed forms."""
 
+import functools
 import math
 
 import mixtures
@@ -456,9 +457,14 @@ def test_sparse_sums_are_those_of_an_independent_program():
     assert found[0] == pytest.approx(54.7939657097, rel=1e-10)
 
 
-def test_delta_at_infinite_epsilon_is_none_or_all():
-    for null in ("out", "in", "either"):
-        both = linear.last_iterate_delta(1.0, 0.01, 100, [np.inf, -np.inf], null=null)
-        assert both.tolist() == [0, 1]
-        with pytest.raises(InputError, match=r"^epsilon: got nan"):
-            linear.last_iterate_delta(1.0, 0.01, 100, np.nan, null=null)
+@pytest.mark.parametrize("null", ["out", "in", "either"])
+@pytest.mark.parametrize("rate", [0.01, 1.0])
+def test_delta_at_infinite_epsilon_is_none_or_all(rate, null):
+    both = linear.last_iterate_delta(1.0, rate, 100, [np.inf, -np.inf], null=null)
+    assert both.tolist() == [0, 1]
+    pair = linear.last_iterate(1.0, rate, 100)
+    found = pair.delta([np.inf, 1.0, -np.inf], null=null)
+    assert found.tolist() == [0, pair.delta(1.0, null=null), 1]
+    for delta in (pair.delta, functools.partial(linear.last_iterate_delta, 1.0, rate, 100)):
+        with pytest.raises(InputError, match=r"^epsilon: got nan; expected a number$"):
+            delta(np.nan, null=null)

@@ -332,9 +332,6 @@ def last_iterate_delta(
     """
 
     def solve(noise_multiplier: float, sampling_rate: float, steps: int, epsilon: float) -> float:
-        check_number("epsilon", epsilon, not math.isnan(epsilon), "")
-        if math.isinf(epsilon):  # no set, or all outputs
-            return 0.0 if epsilon > 0 else 1.0
         pair = last_iterate(noise_multiplier, sampling_rate, steps)
         return float(pair.delta(epsilon, null=null))
 

@@ -15,6 +15,7 @@ from scipy.special import erf, erfcx, log_ndtr
 from hiddenstate.accounting import roots, tradeoff
 from hiddenstate.accounting.arguments import in_doubles
 from hiddenstate.accounting.tradeoff import Direction, Null, TradeoffCurve, check_null
+from hiddenstate.errors import expect
 
 _NEGLIGIBLE = 100.0
 """Terms bounded this many nats below the largest are left out: under 1e-25 of the sum in all."""
@@ -155,6 +156,10 @@ class GaussianMixture:
         """Exact delta at each epsilon (of either sign), in the shape of ``epsilon``."""
         check_null(null)
         epsilon = np.asarray(epsilon, dtype=float)
+        expect(not np.isnan(epsilon).any(), "epsilon", math.nan, "a number")
+        if (ends := np.isinf(epsilon)).any():  # no set, or all outputs
+            found = self.delta(np.where(ends, 0.0, epsilon), null=null)
+            return np.where(ends, np.where(epsilon > 0, 0.0, 1.0), found)
         if null == "either":
             return np.maximum(self.delta(epsilon, null="out"), self.delta(epsilon, null="in"))
         y = self.threshold(epsilon if null == "out" else -epsilon)
