@@ -277,6 +277,13 @@ def test_calibration_to_an_epsilon_below_the_width_is_no_less_than_half_of_it(
     assert bounds.upper >= target / 2
 
 
+@pytest.mark.whole
+def test_an_epsilon_too_small_for_any_bracket_is_refused_by_its_name():
+    """It was told of a width that nobody had given."""
+    with pytest.raises(InputError, match=r"^epsilon: got 1e-06 at delta 1e-06, .*1,000 steps; exp"):
+        pld.noise_multiplier(1e-6, 1e-6, 1e-3, 1000)
+
+
 def test_an_epsilon_that_a_fixed_interval_does_not_resolve_is_refused():
     with pytest.raises(InputError, match=r"^epsilon: got \[0.0001\]; expected epsilons that"):
         pld.noise_multiplier(1e-4, 1e-6, 0.01, 1000, interval=1e-3)

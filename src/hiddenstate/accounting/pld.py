@@ -272,10 +272,13 @@ def noise_multipliers(
         # Of an epsilon smaller than the width half is kept: any noise at all would do otherwise.
         room = min(composition.allowed(target, width), target / 2)
         if not math.isnan(sigma):
-            bounds = composition.bracket(sigma, sampling_rate, steps, delta, width=room / 2)
+            try:
+                bounds = composition.bracket(sigma, sampling_rate, steps, delta, width=room / 2)
+                guess = sigma
+            except composition.TooWide as found:  # dp-accounting's rounding is all there is
+                bounds = found.bracket
             if target - room <= bounds.lower <= target:
                 continue
-            guess = sigma
         solutions[i] = _certified(target, room, guess, sampling_rate, steps, delta)
         guess = solutions[i]
     return solutions
@@ -297,11 +300,21 @@ def _certified(
 
     def upper(log_sigma: float) -> float:
         mechanism = (math.exp(log_sigma), rate, steps, delta)
-        rough = composition.bracket(*mechanism)
-        # Far above the target the width left for it may be finer than any grid of losses.
-        if rough.lower > target:
-            return rough.upper
-        return composition.bracket(*mechanism, width=room / 4).upper
+        try:
+            rough = composition.bracket(*mechanism)
+            # Far above the target the width left for it may be finer than any grid of losses.
+            if rough.lower > target:
+                return rough.upper
+            return composition.bracket(*mechanism, width=room / 4).upper
+        except composition.TooWide as found:
+            # Far from the target a wide bracket tells as well on which side of it this is.
+            if found.bracket.lower > target or found.bracket.upper < target - room:
+                return found.bracket.upper
+            raise InputError(
+                f"epsilon: got {target:g} at delta {delta}, sampling rate {rate:g} and "
+                f"{counted(steps, 'step')}; expected a larger one, as brackets that are narrow "
+                "enough for it take too long"
+            ) from None
 
     # The upper bound falls with noise but for its own width: it is aimed at the middle of what is
     # left for it.
