@@ -77,3 +77,10 @@ def test_scores_of_several_audits_are_refused(summary):
     for name, given in (("in_scores", (three, one)), ("out_scores", (one, three))):
         with pytest.raises(InputError, match=rf"^{name}: got shape \(3, 2\)"):
             summary(*given, *more)
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_that_do_not_vary_are_infinitely_apart_or_have_no_separation():
+    assert summaries.separation([1.0, 1.0], [0.0, 0.0]) == (np.inf, np.inf)
+    assert summaries.separation([0.0, 0.0], [1.0, 1.0]) == (-np.inf, np.inf)
+    assert np.isnan(summaries.separation([1.0, 1.0], [1.0, 1.0])).all()

@@ -7,11 +7,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hiddenstate.auditing.averaged import Averaged, tied
-from hiddenstate.auditing.curve import check, check_confidence
+from hiddenstate.auditing.curve import check_confidence, check_one
 from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.other_way import OtherWayWarning, other_way
 from hiddenstate.auditing.rules import LowerBoundRule, Split
-from hiddenstate.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -52,10 +51,7 @@ def lower_bound(
     ``Averaged(coins=seed)`` gives the same again. Scores that point the other way prove nothing,
     and a warning says so. Raises InputError for unusable scores or confidence.
     """
-    in_scores, out_scores = check(in_scores, out_scores)
-    for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
-        if scores.ndim != 1:
-            raise InputError(f"{name}: got shape {scores.shape}; expected one audit, shape (n,)")
+    in_scores, out_scores = check_one(in_scores, out_scores)
     confidence = check_confidence(confidence)
     rule = rule or Averaged()
     coins = None

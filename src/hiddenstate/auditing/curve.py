@@ -144,6 +144,17 @@ def check(
     return into, out
 
 
+def check_one(
+    in_scores: ArrayLike, out_scores: ArrayLike
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """``check`` of one audit, shapes (n_in,) and (n_out,)."""
+    found = check(in_scores, out_scores)
+    for name, scores in zip(("in_scores", "out_scores"), found, strict=True):
+        if scores.ndim != 1:
+            raise InputError(f"{name}: got shape {scores.shape}; expected one audit, shape (n,)")
+    return found
+
+
 PRECISIONS = {"float32": (24, 0.0), "float16": (11, 0.05)}
 """Significant bits of narrower numbers, and the share of scores that must be such a number twice:
 by chance, a score in 2^29 of float64 has 24 bits, and one in 2^13 of float32 has 11."""

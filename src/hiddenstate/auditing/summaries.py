@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betaincinv, rel_entr
 
-from hiddenstate.auditing.curve import check, check_confidence
+from hiddenstate.auditing.curve import check_confidence, check_one
 from hiddenstate.auditing.hypotheses import number
 from hiddenstate.auditing.intervals import clopper_pearson_upper
 from hiddenstate.auditing.rules import last_true
@@ -29,26 +29,18 @@ class Interval:
     confidence: float
 
 
-def _one_audit(
-    in_scores: ArrayLike, out_scores: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    found = check(in_scores, out_scores)
-    for name, scores in zip(("in_scores", "out_scores"), found, strict=True):
-        if scores.ndim != 1:
-            raise InputError(f"{name}: got shape {scores.shape}; expected one audit, shape (n,)")
-    return found
-
-
 def separation(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[float, float]:
     """Difference of the mean scores over their standard deviation, and its standard error.
 
     in_scores, out_scores: shapes (n_in,), (n_out,). Of a mechanism that is mu-Gaussian
     differentially private and releases scores with Gaussian noise it is about mu at most. Other
-    scores may exceed mu: it tells tight from loose, no more.
+    scores may exceed mu: it tells tight from loose, no more. Of scores that do not vary within
+    either data set it is infinite, and NaN if all are equal.
     """
-    into, out = _one_audit(in_scores, out_scores)
+    into, out = check_one(in_scores, out_scores)
     deviation = np.sqrt((into.var(ddof=1) + out.var(ddof=1)) / 2)
-    value = float((into.mean() - out.mean()) / deviation)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        value = float((into.mean() - out.mean()) / deviation)
     return value, float(separation_error(value, 2 / (1 / len(into) + 1 / len(out))))
 
 
@@ -66,7 +58,7 @@ def auc(in_scores: ArrayLike, out_scores: ArrayLike, *, confidence: float = 0.95
     """
     from scipy.optimize import brentq
 
-    into, out = _one_audit(in_scores, out_scores)
+    into, out = check_one(in_scores, out_scores)
     confidence = check_confidence(confidence)
     sides: tuple[Literal["left", "right"], ...] = ("left", "right")
     ordered, sought = np.sort(out), np.sort(into)
@@ -93,7 +85,7 @@ def tpr(
     except for a quarter of the level each; given those, the in-scores above are binomial
     (Clopper and Pearson 1934, a quarter of the level each).
     """
-    into, out = _one_audit(in_scores, out_scores)
+    into, out = check_one(in_scores, out_scores)
     confidence = check_confidence(confidence)
     if not 0 < number("fpr", fpr) < 1:
         raise InputError(f"fpr: got {fpr}; expected a rate inside (0, 1)")
