@@ -69,6 +69,26 @@ def test_products_of_a_processor_are_of_float32_or_refused(kernel):
     torch.testing.assert_close(total(theta, np.arange(64), 0.1), expected, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("kernel", ["native", "torch", "explicit"])
+def test_inference_mode_changes_no_sum(kernel):
+    x, theta = np.linspace(-1, 2, 64, dtype=np.float32).reshape(16, 4), torch.linspace(-1, 1, 23)
+    model, y = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)), np.arange(16) % 2
+    total = ClippedSum(model, x, y, kernel=kernel)
+    expected = total(theta, np.arange(16), 0.1)
+    with torch.inference_mode():
+        records, labels, point = torch.tensor(x), torch.tensor(y), theta.clone()
+        found = [
+            total(theta, np.arange(16), 0.1),
+            ClippedSum(model, records, labels, kernel=kernel)(point, np.arange(16), 0.1),
+        ]
+        made = nn.Linear(4, 2)
+    found.append(ClippedSum(model, records, labels, kernel=kernel)(point, np.arange(16), 0.1))
+    for one in found:
+        torch.testing.assert_close(one, expected, rtol=0, atol=0)
+    with pytest.raises(InputError, match=r"^model: 'weight' was made in torch.inference_mode"):
+        ClippedSum(made, x, y, kernel=kernel)
+
+
 CALLS = {
     "one model": lambda g, theta: g(theta, np.arange(3), 1.0),
     "side by side": lambda g, theta: g.side_by_side(theta[None], torch.arange(3), None, 1.0),

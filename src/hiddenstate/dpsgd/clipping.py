@@ -73,6 +73,7 @@ class ClippedSum:
     calculated once, by the model itself on the record as given.
     """
 
+    @torch.inference_mode(False)
     def __init__(
         self,
         model: nn.Module,
@@ -298,7 +299,7 @@ class ClippedSum:
             )
         if found.is_complex():
             raise InputError(f"{name}: got {found.dtype}; expected real numbers")
-        found = found.to(self.device, self.dtype)
+        found = without_inference(found).to(self.device, self.dtype)
         # The squares of gradients that are much shorter must not underflow.
         least = 1e4 * torch.finfo(self.dtype).tiny ** 0.5
         if not clipping_norm >= least:
@@ -435,7 +436,15 @@ def tensor(name: str, values: Any) -> Tensor:
         )
     if not found.dim():
         raise InputError(f"{name}: got {values!r}; expected an array of numbers")
-    return found
+    return without_inference(found)
+
+
+def without_inference(values: Tensor) -> Tensor:
+    """The tensor, or a copy that autograd takes of one that was made in inference mode."""
+    if not values.is_inference():
+        return values
+    with torch.inference_mode(False):
+        return values.clone()
 
 
 def checked(

@@ -434,6 +434,11 @@ def copied(model: nn.Module) -> nn.Module:
                 f"model: {name!r} has no values, as in a lazy layer before its first call or on "
                 "device 'meta'; expected a model that has been called, on a CPU"
             )
+        if value.is_inference():
+            raise InputError(
+                f"model: {name!r} was made in torch.inference_mode, and autograd does not take it; "
+                "expected a model that was made outside"
+            )
     if hasattr(model, "_orig_mod"):
         raise InputError(
             "model: is compiled (torch.compile), and its code was made for its own parameters; "

@@ -164,6 +164,10 @@ def single_precision(device: torch.device) -> Iterator[None]:
     if _exact(device):
         yield
         return
+    if torch.is_inference_mode_enabled():  # without which autograd works
+        with torch.inference_mode(False), single_precision(device):
+            yield
+        return
     if (kind := device.type) == "cpu" or _autocast(kind):
         with torch.autocast(kind, enabled=False), single_precision(device):
             yield
@@ -185,7 +189,7 @@ def _autocast(kind: str) -> bool:
 
 
 def _exact(device: torch.device) -> bool:
-    """True for a processor whose products are of float32; InputError if none can be.
+    """True for a processor with autograd and products of float32; InputError if none can be.
 
     It takes a microsecond, for small models call it every fifty.
     """
@@ -200,7 +204,7 @@ def _exact(device: torch.device) -> bool:
             f"torch.set_float32_matmul_precision: got {found!r}, which may take products of "
             "bfloat16 on a processor; expected 'high' or 'highest'"
         )
-    return not torch.is_autocast_enabled("cpu")
+    return not (torch.is_autocast_enabled("cpu") or torch.is_inference_mode_enabled())
 
 
 def in_single_precision(method: Callable[P, T]) -> Callable[P, T]:
