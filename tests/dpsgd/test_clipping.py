@@ -874,6 +874,38 @@ def test_a_view_of_images_of_any_channels_is_taken(kernel, channels):
 
 
 @pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
+def test_accuracy_of_narrow_images_is_the_models_own(kernel):
+    """Torch's convolution of one channel, with its filters' channels last, is wrong here."""
+    rng, right, found = stream(0, "narrow"), [], []
+    for _ in range(4):
+        model = nn.Sequential(
+            nn.Conv2d(1, 6, (2, 3), stride=(1, 2), padding=(1, 0)),
+            nn.Tanh(),
+            nn.Flatten(),
+            nn.Linear(12, 5),
+        )
+        x, y = rng.normal(size=(40, 1, 1, 3)).astype(np.float32), rng.integers(5, size=40)
+        total = ClippedSum(model, x, y, kernel=kernel)
+        found.append(total.accuracy(flat_parameters(model), x, y))
+        with torch.no_grad():
+            right.append((model(torch.from_numpy(x)).argmax(1).numpy() == y).mean())
+    assert found == pytest.approx(right)
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "linear"])
+def test_no_records_have_no_norms(kernel):
+    rng = stream(0, "no records")
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
+    x, y = rng.normal(size=(6, 3, 4)).astype(np.float32), rng.integers(3, size=6)
+    total, theta = ClippedSum(model, x, y, kernel=kernel), flat_parameters(model)
+    none = np.zeros(0, np.int64)
+    assert total.norms(theta, none).shape == (0,)
+    assert torch.equal(total(theta, none, 1.0), torch.zeros_like(theta))
+    with pytest.raises(InputError, match="x: got no record"):
+        total.accuracy(theta, x[:0], y[:0])
+
+
+@pytest.mark.parametrize("kernel", ["auto", "torch", "explicit"])
 def test_what_a_sum_cannot_be_taken_of_is_refused(kernel):
     rng = stream(0, "refused")
     x, y = rng.normal(size=(12, 1, 8, 8)).astype(np.float32), rng.integers(10, size=12)

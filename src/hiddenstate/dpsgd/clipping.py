@@ -246,6 +246,8 @@ class ClippedSum:
         right, theta = 0, self.taken(theta)
         if len(x) != len(y):
             raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
+        if not len(y):
+            raise InputError("x: got no record; expected at least one")
         if self._classes is not None:
             refuse_classes(whole_labels(tensor("y", y)), self._classes)
         for start in range(0, len(y), 256):

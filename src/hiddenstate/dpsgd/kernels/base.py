@@ -322,7 +322,9 @@ class OfModel(Kernel[Tensor]):
         """The class that the model at theta (p,) takes each record for, shape (len(x),)."""
         parameters = named(theta, self.problem.model)
         if self.problem.channels_last:
-            parameters = filters_with_channels_last(parameters)
+            # Torch is wrong with such filters of one channel where outputs are one wide.
+            several = {n: p for n, p in parameters.items() if p.dim() > 1 and p.shape[1] > 1}
+            parameters |= filters_with_channels_last(several)
         with torch.no_grad():
             return functional_call(self.problem.model, parameters, (x.to(theta.device),)).argmax(1)
 
@@ -413,6 +415,8 @@ class Blockwise(OfModel):
         return total
 
     def norms(self, theta: Tensor, indices: NDArray[np.int64]) -> Tensor:
+        if not len(indices):
+            return theta.new_zeros(0)
         parts = torch.as_tensor(indices, device=self.problem.device).split(self.block)
         blocks = (self.problem.gathered(part) for part in parts)
         return torch.cat(
