@@ -4,13 +4,17 @@ import functools
 import math
 from pathlib import Path
 
+import deltas
+import mpmath
 import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from hiddenstate.accounting import balls_and_bins, batched, gaussian, pld
+from hiddenstate.accounting import balls_and_bins, batched, gaussian, ordered, pld
+from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
 from hiddenstate.rounding import shown
+from hiddenstate.sampling import Cyclic
 
 RUNS = 200_000
 DELTA = 1e-3
@@ -98,6 +102,25 @@ def test_one_batch_is_the_gaussian_mechanism(pair, epochs):
     found = batched.lower_epsilon(3.0, 1, epochs, 1e-5, pair)
     assert found <= exact
     assert found == pytest.approx(exact, rel=1e-6)
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.1, 0.3])
+@pytest.mark.parametrize("below_one", [1e-6, 1e-9, 1e-12, 1e-14])
+def test_a_delta_near_1_rounds_no_lower_bound_up(noise, below_one):
+    delta = 1 - below_one
+    with mpmath.workdps(40):
+        for redrawn in (False, True):
+            found = batched.lower_epsilon(noise, 1, 1, delta, redrawn=redrawn)
+            assert found == 0 or deltas.gaussian(2 / noise, found) >= delta
+        steps, several = 2001, Cyclic(10, shuffled_once=True)
+        setting = Setting(
+            sampling=several, noise_multiplier=noise * 2000**0.5 / 2, steps=steps, records=20
+        )
+        found = ordered.epsilon(setting, delta).lower
+        # The record is in 1,001 steps or in 1,000, each as likely.
+        noises = setting.noise_multiplier * mpmath.sqrt(steps)
+        mean = sum(deltas.gaussian(2 * visits / noises, found) for visits in (1001, 1000)) / 2
+        assert found == 0 or mean >= delta
 
 
 def test_means_over_epochs_are_all_that_the_sums_of_a_fixed_batch_show():

@@ -30,8 +30,9 @@ SILENT = (1.0, -1.0)
 COUNTS = 200
 """Numbers of epochs that are tried at most."""
 
-_DOWN, _LESS = 1 - 1e-9, 1e-13
-"""Room for rounding: a lower bound is rounded down, and logarithms near 0 are off by as much."""
+_DOWN, SURE = 1 - 1e-9, 1 - 1e-13
+"""Room for rounding: of a lower bound, and of a probability that is compared with another one or
+with delta, which it may exceed by little."""
 
 
 def independent(noise_multiplier: float, epochs: int, *, redrawn: bool) -> tuple[int, float]:
@@ -96,10 +97,11 @@ def lower_epsilon(
         best = int(np.argmax(values))
         found = max(found, values[best])
         grid = np.linspace(grid[max(0, best - 1)], grid[min(len(grid) - 1, best + 1)], 9)
-    return max(0.0, found * _DOWN - _LESS)
+    return max(0.0, found * _DOWN)
 
 
 def _epsilon(present: Floats, absent: Floats, delta: float) -> float:
     """The largest epsilon that events of these probabilities show."""
+    present = present * SURE
     telling = (present > delta) & (absent > 1e-290)  # what is less has too few digits
     return float(np.log((present[telling] - delta) / absent[telling]).max(initial=0.0))

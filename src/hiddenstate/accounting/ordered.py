@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from hiddenstate.accounting import arguments, divergence, gaussian
+from hiddenstate.accounting import arguments, batched, divergence, gaussian
 from hiddenstate.accounting.composition import Bracket
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import expect
@@ -156,7 +156,7 @@ def _least(sums: Floats, shares: Floats, noise: float, delta: float) -> float:
     # Any threshold gives a valid bound.
     for _ in range(3):
         grid = centre + np.linspace(-width, width, 401)
-        there = ndtr(sums / noise - grid[:, None]) @ shares
+        there = ndtr(sums / noise - grid[:, None]) @ shares * batched.SURE
         gone = ndtr(-sums / noise - grid[:, None]) @ shares
         # Rarer outputs have too few digits.
         telling = (there > delta) & (gone > 1e-290)
