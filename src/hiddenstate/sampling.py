@@ -77,6 +77,8 @@ class FixedSize(Sampling):
         check_count("batch_size", self.batch_size)
 
     def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
+        """Indices of the records of each step; InputError for fewer records than a batch has."""
+        _check_size(self.batch_size, records)
         return [rng.choice(records, self.batch_size, replace=False) for _ in range(steps)]
 
 
@@ -162,10 +164,7 @@ class Reshuffled(Sampling):
 
     def batches(self, records: int, steps: int, rng: "np.random.Generator") -> Batches:
         """Indices of the records of each step; InputError for fewer records than a batch has."""
-        if records < self.batch_size:
-            raise InputError(
-                f"batch_size: got {self.batch_size}; expected at most {records}, the records"
-            )
+        _check_size(self.batch_size, records)
         found: Batches = []
         each = self.steps_per_pass(records)
         while len(found) < steps:
@@ -178,6 +177,11 @@ class Reshuffled(Sampling):
 
     def visits(self, records: int, steps: int) -> int:
         return math.ceil(steps / self.steps_per_pass(records))
+
+
+def _check_size(batch_size: int, records: int) -> None:
+    if records < batch_size:
+        raise InputError(f"batch_size: got {batch_size}; expected at most {records}, the records")
 
 
 Ordered = Cyclic | Reshuffled

@@ -8,7 +8,7 @@ from scipy import stats
 from hiddenstate.accounting import pld
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import Cyclic, FullBatch, Poisson, Reshuffled
+from hiddenstate.sampling import Cyclic, FixedSize, FullBatch, Poisson, Reshuffled
 from hiddenstate.streams import stream
 
 
@@ -106,6 +106,18 @@ def test_reshuffled_batches_are_full_and_drawn_in_each_epoch():
     assert np.abs(used / 4000 - 0.9).max() < 4.5 * (0.9 * 0.1 / 4000) ** 0.5 < 0.03
     with pytest.raises(InputError, match="got 30; expected at most 29"):
         sampling.batches(29, 1, stream(0))
+
+
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "replace"])
+def test_batches_of_a_fixed_size_have_no_accountant_here(adjacency):
+    fixed = mechanism(sampling=FixedSize(10), adjacency=adjacency)
+    for call in (fixed.composition, lambda n: fixed.epsilon(1e-5, records=n)):
+        with pytest.raises(InputError, match=r"sampling: got FixedSize\(batch_size=10\)"):
+            call(100)
+    # A canary with a schedule of its own is in no batch that is drawn.
+    assert dataclasses.replace(fixed, insertions=3).composition(100)[1:] == (1.0, 3)
+    with pytest.raises(InputError, match="got 10; expected at most 9"):
+        fixed.sampling.batches(9, 1, stream(0))
 
 
 def test_reshuffled_batches_compose_a_visit_an_epoch():

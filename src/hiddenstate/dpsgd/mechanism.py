@@ -13,7 +13,7 @@ from typing import Literal
 from hiddenstate.accounting import pld
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.errors import InputError, check_count
-from hiddenstate.sampling import Poisson, Sampling
+from hiddenstate.sampling import FixedSize, Poisson, Sampling
 
 Adjacency = Literal["add_or_remove", "replace"]
 
@@ -42,8 +42,8 @@ class Mechanism:
     def __post_init__(self) -> None:
         if not isinstance(self.sampling, Sampling):
             raise InputError(
-                f"sampling: got {self.sampling!r}; expected FullBatch, Poisson, Cyclic or "
-                "Reshuffled"
+                f"sampling: got {self.sampling!r}; expected FullBatch, Poisson, "
+                "FixedSize, BallsAndBins, Cyclic or Reshuffled"
             )
         check_count("steps", self.steps)
         if self.insertions is not None:
@@ -91,6 +91,12 @@ class Mechanism:
             raise InputError(
                 "adjacency: got 'replace' with Poisson sampling, for which no accountant is "
                 "offered; expected 'add_or_remove'"
+            )
+        if isinstance(self.sampling, FixedSize):
+            # Another record takes the canary's place in a batch, so it shows more than Poisson's.
+            raise InputError(
+                f"sampling: got {self.sampling}, for which a mechanism has no accountant; expected "
+                "Poisson, or `accounting.swapped.bracket` with fixed_size=True"
             )
         return effective, self.sampling.rate, self.sampling.visits(records, self.steps)
 
