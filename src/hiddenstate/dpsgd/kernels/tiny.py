@@ -182,6 +182,10 @@ class Trainer(Kernel[NDArray[Any]]):
         for name, value in (("learning_rate", learning_rate), ("clipping_norm", clipping_norm)):
             if not 0 < value < math.inf:
                 raise InputError(f"{name}: got {value}; expected a positive number")
+        # The squares of gradients that are much shorter must not underflow.
+        least = 1e4 * float(np.finfo(np.float32).tiny) ** 0.5
+        if clipping_norm < least:
+            raise InputError(f"clipping_norm: got {clipping_norm}; expected {least:.0e} or more")
         if kernel not in ("auto", "native", "numpy"):
             raise InputError(f"kernel: got {kernel!r}; expected 'auto', 'native' or 'numpy'")
         self._rate, self._clip = float(learning_rate), float(clipping_norm)
