@@ -159,6 +159,21 @@ def test_every_step_draws_views_of_its_own_the_same_alone_and_side_by_side():
         torch.testing.assert_close(side, one, rtol=1e-4, atol=1e-5)
 
 
+def test_a_simulation_is_as_far_from_a_training_with_the_canary_as_without():
+    """The canary moves models little here, so what a simulation misses are the views alone."""
+    ensemble = audit()
+    quiet = dataclasses.replace(ensemble.mechanism, learning_rate=0.01)
+    ensemble = dataclasses.replace(ensemble, mechanism=quiet)
+    gradients, apart = ensemble.clipped_sum(), {"in": [], "out": []}
+    for world, found in apart.items():
+        for index in range(12):
+            run = Run(world, 0, index, ensemble, gradients, 5, ("views",))
+            last = last_iterate(run).numpy()
+            found.append(np.linalg.norm(run.known().simulated().last - last))
+    with_canary, without = (np.median(found) for found in apart.values())
+    assert with_canary < 2 * without
+
+
 def test_what_has_no_views_is_refused():
     model, _, x, y, _ = problem(models.digits_cnn)
     for kernel in ("native", "linear"):

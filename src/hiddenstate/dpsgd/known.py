@@ -42,7 +42,7 @@ class Known:
     insertions: how many gradients a canary has. rng: the adversary's own random numbers for this
     run; shared_rng: for all runs of one audit alike. losses: maps parameters (p,), records and
     labels to the model's losses. simulated: how a training without noise and canary moves the
-    parameters, from the same start.
+    parameters, from the same start; views of records are drawn anew.
     """
 
     mechanism: Mechanism

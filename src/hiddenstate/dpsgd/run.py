@@ -316,7 +316,9 @@ class Run:
             losses=partial(_losses, gradients),
             simulated=partial(
                 simulated, gradients, mechanism, initial, self.batches, ensemble.augmentation,
-                self.stream("augmentation"),
+                # Views of its own: the run's are the records' own in one world alone, for with the
+                # canary's record in a batch the others have other ones.
+                self.stream("simulated augmentation"),
             ),
         )  # fmt: skip
 
