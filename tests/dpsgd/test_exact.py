@@ -325,6 +325,34 @@ def test_scalar_divergence_survives_growth_beyond_floating_point():
     assert exact.scalar_affine(np.zeros(run.steps), run) == 0
 
 
+@pytest.mark.parametrize("later", [0.1, -0.1, 0.0])
+def test_scalar_divergence_survives_contraction_after_growth_beyond_floating_point(later):
+    run = CyclicDPSGD(
+        steps=760, steps_per_pass=100, batch_size=1, step_size=1.0, clipping_norm=0.5, noise_std=1.0
+    )
+    slopes = [10.0] * 350 + [later] * 410
+    with mpmath.workdps(1000):
+        mean, variance = mpmath.mpf(0), mpmath.mpf(0)
+        for t, slope in enumerate(slopes):
+            mean = slope * mean + (1 if t % 100 == 0 else 0)
+            variance = mpmath.mpf(slope) ** 2 * variance + 1
+        expected = float(mean**2 / variance / 2)
+    assert exact.scalar_affine(slopes, run) == pytest.approx(expected, rel=1e-12)
+
+
+def test_epsilons_whose_exponentials_are_no_doubles_are_refused():
+    run = CyclicDPSGD(
+        steps=1, steps_per_pass=1, batch_size=1, step_size=1.0, clipping_norm=1.0, noise_std=0.05
+    )
+    up, down = (lambda batch, x, s=sign: np.full((len(x), 1, 1), s) for sign in (1.0, -1.0))
+    law = exact.on_the_line(run, up, down)
+    with pytest.raises(InputError, match="delta: got 1e-05"):
+        law.epsilon(1e-5)
+    for epsilon in (701.0, np.inf, np.nan):
+        with pytest.raises(InputError, match="epsilon: got"):
+            law.delta(epsilon)
+
+
 def test_affine_divergence_keeps_its_digits_when_directions_grow_apart():
     # Three coupled directions that grow by 1.6, stay and shrink, over 60 steps: growth of 10^12.
     rng = stream(0, "test", "affine-digits")

@@ -20,6 +20,9 @@ from hiddenstate.errors import expect
 
 Array = NDArray[np.float64]
 
+MOST = 700.0
+"""Largest epsilon, whose exponential is a double."""
+
 
 def affine_gaussian(maps: ArrayLike, shifts: ArrayLike, noise_std: float) -> float:
     """Exact rho = D_alpha / alpha of the last iterate when every step is affine, for all alpha.
@@ -55,17 +58,22 @@ def scalar_affine(slopes: ArrayLike, run: CyclicDPSGD) -> float:
     """
     slopes = np.asarray(slopes, dtype=float)
     expect(slopes.shape == (run.steps,), "slopes", slopes.shape, f"shape ({run.steps},)")
-    # Difference of the means and a step's noise, both over the iterate's standard deviation: these
-    # stay finite however much the slopes expand.
-    difference, noise = 0.0, math.inf
+    # Difference of the means over the iterate's standard deviation, and the logarithm of a step's
+    # noise over it: these stay finite however much the slopes expand, and contract thereafter.
+    difference, log_noise = 0.0, math.inf
     for t, slope in enumerate(slopes):
         visited = t % run.steps_per_pass == run.position - 1
         shift = run.displacement / run.noise_std if visited else 0.0
-        if noise == math.inf:
-            difference, noise = shift, 1.0
-        else:
-            scale = math.hypot(slope, noise)
-            difference, noise = (slope * difference + shift * noise) / scale, noise / scale
+        if log_noise == math.inf or slope == 0:
+            difference, log_noise = shift, 0.0
+            continue
+        # Parts of the new deviation: of the old one, and of noise, the larger first.
+        apart = log_noise - math.log(abs(slope))
+        ratio = math.exp(-abs(apart))
+        large, small = 1 / math.hypot(1, ratio), ratio / math.hypot(1, ratio)
+        kept, noise = (large, small) if apart < 0 else (small, large)
+        difference = math.copysign(kept, slope) * difference + shift * noise
+        log_noise = min(apart, 0.0) + math.log(large)
     return difference**2 / 2
 
 
@@ -104,6 +112,7 @@ class LineDistributions:
         Intervals that begin and end between two neighbouring nodes are overlooked, which can only
         lower the result.
         """
+        expect(epsilon <= MOST, "epsilon", epsilon, f"at most {MOST:g}")
         return max(self._exceeding(epsilon, 0, 1), self._exceeding(epsilon, 1, 0))
 
     def epsilon(self, delta: float) -> float:
@@ -114,8 +123,9 @@ class LineDistributions:
         if self.delta(0.0) <= delta:
             return 0.0
         high = 1.0
-        while self.delta(high) > delta:
-            high *= 2
+        while high < MOST and self.delta(high) > delta:
+            high = min(2 * high, MOST)
+        expect(self.delta(high) <= delta, "delta", delta, f"one whose epsilon is at most {MOST:g}")
         return float(brentq(lambda epsilon: self.delta(epsilon) - delta, 0.0, high, xtol=1e-9))
 
     def swapped(self) -> "LineDistributions":
