@@ -8,6 +8,7 @@ asserted to be small, and exact ties (a blank record) are tested on their own.
 import copy
 import math
 import subprocess
+import sys
 
 import numpy as np
 import oracle
@@ -890,6 +891,24 @@ def test_accuracy_of_narrow_images_is_the_models_own(kernel):
         with torch.no_grad():
             right.append((model(torch.from_numpy(x)).argmax(1).numpy() == y).mean())
     assert found == pytest.approx(right)
+
+
+WIDE = """
+import torch
+from torch import nn
+from hiddenstate.dpsgd.clipping import ClippedSum
+torch.manual_seed(0)
+first = nn.Conv2d(3, 8, 1, stride=(1, 2), padding=(2, 3), dilation=2)
+model = nn.Sequential(first, nn.Tanh(), nn.Flatten(), nn.LazyLinear(4))
+x = torch.randn(9, 3, 7, 1)
+model(x)
+print(ClippedSum(model, x, torch.arange(9) % 4, kernel="torch").kind)
+"""
+
+
+def test_padding_wider_than_a_filter_ends_no_process():
+    done = subprocess.run([sys.executable, "-c", WIDE], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "torch\n"), done.stderr
 
 
 @pytest.mark.parametrize("kernel", ["auto", "torch", "explicit", "linear"])

@@ -343,7 +343,7 @@ def _with_fast_images(problem: Problem) -> Problem:
 
     This order makes max-pooling and the unfolding of patches far faster.
     """
-    if problem.x.dim() != 4:
+    if problem.x.dim() != 4 or any(map(_sees_padding_alone, problem.model.modules())):
         return problem
     filters = filters_with_channels_last(dict(problem.model.named_parameters()))
     try:
@@ -354,6 +354,17 @@ def _with_fast_images(problem: Problem) -> Problem:
     except FAILURES:
         return problem
     return replace(problem, x=with_channels_last(problem.x), channels_last=True)
+
+
+def _sees_padding_alone(layer: nn.Module) -> bool:
+    """True for a convolution with windows beside the image, which ends the process.
+
+    Torch has a fault there, with channels last and strides above 1.
+    """
+    if not isinstance(layer, nn.Conv2d) or isinstance(layer.padding, str):
+        return False
+    sizes = zip(layer.padding, layer.dilation, layer.kernel_size, strict=True)
+    return any(padding > dilation * (kernel - 1) for padding, dilation, kernel in sizes)
 
 
 def _refuse_mixing_on_device(problem: Problem) -> None:
