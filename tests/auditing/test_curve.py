@@ -60,6 +60,7 @@ def test_leading_axes_are_independent_audits():
         ([], r"in_scores: got 0 scores; expected at least 2"),
         ([1.0], r"in_scores: got 1 score; expected at least 2"),
         (3.0, r"in_scores: got 1 score"),
+        ([10**400, 1], r"in_scores: expected numbers, got"),
         (["a", "b"], "in_scores: expected numbers"),
         (["1", "2"], "in_scores: expected numbers"),
         (np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]"), "in_scores: expected numbers"),

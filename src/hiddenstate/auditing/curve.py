@@ -196,7 +196,7 @@ def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.flo
         if given.dtype.kind not in "biufO":
             raise TypeError
         array = np.asarray(given, dtype=float)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{name}: expected numbers, got {scores!r:.80}") from error
     # ``asarray`` drops the mask and keeps the numbers under it.
     if np.ma.is_masked(given):

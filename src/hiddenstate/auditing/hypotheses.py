@@ -202,7 +202,7 @@ class Tabulated:
     def __post_init__(self) -> None:
         try:
             values = np.atleast_1d(np.asarray(self.values, dtype=float))
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f"values: got {self.values!r:.80}; expected numbers") from error
         if values.ndim != 1 or len(values) != len(self.curves) or len(values) == 0:
             raise InputError(f"values: got {values.size} values for {len(self.curves)} curves")

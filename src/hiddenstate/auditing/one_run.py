@@ -91,7 +91,7 @@ from scipy.special import bdtr, expit
 from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing.audit import LowerBound
-from hiddenstate.auditing.curve import Coins, check_confidence, drawn, refuse_mixed
+from hiddenstate.auditing.curve import Coins, check_confidence, check_scores, drawn, refuse_mixed
 from hiddenstate.auditing.hypotheses import (
     ApproxDP,
     GaussianDP,
@@ -353,20 +353,14 @@ def check_audit(
     scores: ArrayLike, included: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Scores and coins as arrays, or an InputError that says what is wrong."""
-    try:
-        if np.asarray(scores).dtype.kind == "c":  # numpy would drop the imaginary parts
-            raise TypeError
-        observed = np.asarray(scores, dtype=float)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"scores: got {scores!r:.80}; expected numbers") from error
+    observed = check_scores("scores", scores, least=0)
+    if np.ma.is_masked(included):
+        raise InputError("included: some are masked; expected a coin for each canary")
     coins = np.asarray(included)
     if observed.ndim != 1 or len(observed) == 0:
         raise InputError(f"scores: got shape {observed.shape}; expected (m,), one per canary")
     if coins.shape != observed.shape:
         raise InputError(f"included: got shape {coins.shape}; expected {observed.shape}")
-    if not np.isfinite(observed).all():
-        where = int(np.flatnonzero(~np.isfinite(observed))[0])
-        raise InputError(f"scores: got {observed[where]} at index {where}; expected finite numbers")
     if coins.dtype.kind not in "biuf" or not np.isin(coins, (0, 1)).all():
         raise InputError(f"included: got {coins.ravel()[:5]}…; expected True or False per canary")
     refuse_mixed(observed)
