@@ -197,6 +197,25 @@ def test_results_of_other_scales_and_seeds_stay_in_the_cache(tmp_path, capsys):
     assert "--results: no folder" in capsys.readouterr().err
 
 
+def test_short_trainings_of_other_code_are_named_and_not_kept(tmp_path, capsys):
+    family = papers.load("shuffling")
+    always = cache.live(family, LAPTOP.shuffling)
+    every = family.jobs(LAPTOP.shuffling)["train"]
+    short = [n for n, job in every.items() if cache.code_of(job) and ("train", n) not in always]
+    results, cached = tmp_path / "results", tmp_path / "cached"
+    for name, code in zip(short[:2], ("other", cache.code_of(every[short[1]])), strict=True):
+        made = written(tmp_path, every[name], LAPTOP.seed, code=code, wall_seconds=9)
+        place = results / "shuffling" / every[name].work.folder
+        place.mkdir(parents=True, exist_ok=True)
+        made.rename(place / f"{name}.parquet")
+    keep = ["keep", "--config", str(ROOT / "workflow/config/scales/laptop.yaml"), "--json"]
+    assert cli.main([*keep, "--results", str(results), "--cached", str(cached)]) in (0, None)
+    printed = capsys.readouterr()
+    (row,) = json.loads(printed.out)
+    assert (row["copied"], row["outdated"]) == (1, 1)
+    assert f"1 training of other code not kept, such as {place / short[0]}" in printed.err
+
+
 def test_a_damaged_result_is_not_taken_into_the_cache(tmp_path, capsys):
     every = papers.load("shuffling").jobs(LAPTOP.shuffling)["simulate"]
     live = {name for _, name in cache.live(papers.load("shuffling"), LAPTOP.shuffling)}

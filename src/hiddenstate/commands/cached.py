@@ -3,11 +3,14 @@
 import argparse
 import math
 import shutil
+import sys
+from pathlib import Path
 
 from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.commands.printing import print_table
 from hiddenstate.errors import InputError, check_count
+from hiddenstate.rounding import counted
 
 
 def restore(options: argparse.Namespace) -> None:
@@ -51,7 +54,8 @@ def keep(options: argparse.Namespace) -> None:
     if not 0 <= options.megabytes < math.inf:
         raise InputError(f"--megabytes: got {options.megabytes:g}; expected a number of 0 or more")
     scale = config.read(options.config)
-    found = []
+    found: list[tuple[Path, Path]] = []
+    outdated: list[Path] = []
     copied = dropped = 0
     for name in config.families(scale):
         family, grid, folder = papers.load(name), getattr(scale, name), options.cached / name
@@ -65,6 +69,7 @@ def keep(options: argparse.Namespace) -> None:
                 kept.unlink()
         results = options.results / name
         found += list(cache.worth(family, grid, results, folder, scale.seed))
+        outdated += cache.outdated(family, grid, results, folder, scale.seed)
     places = {kept for _, kept in found}
     # Files that this command does not replace have their room first.
     others = set(options.cached.rglob("*.parquet")) - places
@@ -82,8 +87,14 @@ def keep(options: argparse.Namespace) -> None:
             with files.atomic(kept) as temporary:
                 shutil.copyfile(file, temporary)
     megabytes = round(options.megabytes - room / 1e6, 1)
-    row = {"copied": copied, "dropped": dropped, "megabytes": megabytes}
+    row = {"copied": copied, "dropped": dropped, "outdated": len(outdated), "megabytes": megabytes}
     print_table(pd.DataFrame([row]), options)
+    if outdated:
+        print(
+            f"{counted(len(outdated), 'training')} of other code not kept, such as {outdated[0]}; "
+            "remove the files and run the scale again to keep these",
+            file=sys.stderr,
+        )
 
 
 def verify(options: argparse.Namespace) -> None:

@@ -118,6 +118,17 @@ def worth(
                 yield fitting[0], kept
 
 
+def outdated(family: Family, grid: Any, results: Path, folder: Path, seed: int) -> list[Path]:
+    """Trainings of other code among the results, which are not made again and never served."""
+    found, always = [], live(family, grid)
+    for name, job in family.jobs(grid)["train"].items():
+        made = results / job.work.folder / f"{name}.parquet"
+        served = any(fits(file, job, seed) for file in (made, path(folder, job)))
+        if ("train", name) not in always and job.computed(made, seed) and not served:
+            found.append(made)
+    return found
+
+
 def value(file: Path) -> float:
     """Seconds that a byte of the cache saves."""
     return scores.claimed_origin(file)["wall_seconds"] / file.stat().st_size
