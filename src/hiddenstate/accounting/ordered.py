@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from hiddenstate.accounting import arguments, batched, divergence, gaussian
+from hiddenstate.accounting import arguments, divergence, gaussian
 from hiddenstate.accounting.composition import Bracket
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import expect
@@ -36,6 +36,8 @@ MEANS = 300
 
 ROUNDED = 1e-9
 """Relative error of an exact epsilon."""
+SURE = 1 - 1e-14
+"""Room for rounding of a probability that another one, or delta, may be as large as."""
 
 
 def epsilon(setting: Setting, delta: float) -> Bracket:
@@ -156,7 +158,7 @@ def _least(sums: Floats, shares: Floats, noise: float, delta: float) -> float:
     # Any threshold gives a valid bound.
     for _ in range(3):
         grid = centre + np.linspace(-width, width, 401)
-        there = ndtr(sums / noise - grid[:, None]) @ shares * batched.SURE
+        there = ndtr(sums / noise - grid[:, None]) @ shares * SURE
         gone = ndtr(-sums / noise - grid[:, None]) @ shares
         # Rarer outputs have too few digits.
         telling = (there > delta) & (gone > 1e-290)
@@ -167,5 +169,4 @@ def _least(sums: Floats, shares: Floats, noise: float, delta: float) -> float:
         best = max(best, float(shown.max()))
         # Two steps of the grid on either side of the best.
         centre, width = float(grid[int(np.argmax(shown))]), width / 100
-    # Beside it an absolute error, of the probabilities, whose ratio is near 1 for small epsilons.
-    return max(0.0, best * (1 - ROUNDED) - 1e-14)
+    return max(0.0, best * (1 - ROUNDED))
