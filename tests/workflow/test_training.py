@@ -40,13 +40,16 @@ TINY = {
             }
         },
         "figure3": [{"task": "digits", "epochs": [0], "records": [3], "epsilons": [10, 5]}],
-        # Long enough to be interrupted, and to be killed, in the middle.
-        "figure4": [{"task": "digits", "epochs": [0], "epsilons": [10], "steps": [40, 10]}],
+        # Many enough to be interrupted after the first ones, and long enough to be killed.
+        "figure4": [
+            {"task": "digits", "epochs": [0], "epsilons": [10], "steps": [40], "models": 120},
+            {"task": "digits", "epochs": [0], "epsilons": [10], "steps": [10]},
+        ],
     },
 }
 CELL = "digits_pre0_n3_C1_T2_lr2_eps10_1x12"
 OTHER = "digits_pre0_n3_C1_T2_lr2_eps5_1x12"
-LONG = "digits_pre0_n719_C1_T40_lr2_eps10_1x12"
+LONG = "digits_pre0_n719_C1_T40_lr2_eps10_1x120"
 KILLED = "digits_pre0_n719_C1_T10_lr2_eps10_1x12"
 AT_TINY = ("--cores", "2", "--config", "scale=tiny")
 
