@@ -28,11 +28,11 @@ def claims(options: argparse.Namespace) -> None:
     from hiddenstate.study import claims, levels, verdicts
 
     family, grid, seed = jobs.section(options)
-    frame = jobs.estimates(options, grid, seed)
+    frame, whole = jobs.estimates(options, grid, seed)
     if options.claims.stem != options.family:
         raise InputError(f"--claims: got {options.claims}; expected {options.family}.yaml")
     level = levels.of(options.family, grid)
-    if None in jobs.beside(options, grid, seed).values():
+    if not whole:
         # With missing_scores=skip: a part of the paper's cells is not the paper's own parameters.
         level = level._replace(own=None)
     found = claims.judge(claims.read(options.claims), frame, level)

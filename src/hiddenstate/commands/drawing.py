@@ -59,11 +59,10 @@ def figures(options: argparse.Namespace) -> None:
         if name not in every:
             known = ", ".join(every)
             raise InputError(f"unknown {options.family} figure {name!r}; expected one of {known}")
-    rows = jobs.estimates(options, grid, seed)
+    rows, whole = jobs.estimates(options, grid, seed)
     named = {name: every[name] for name in every if name in options.names}
     # What one sees was written of the published figures. Another scale's, or those of a part of the
     # cells, may show something else.
-    whole = None not in jobs.beside(options, grid, seed).values()
     seen = whole and levels.published(options.family, grid)
     for name, figure in (named or family.shown(Figure, grid)).items():
         footer = f"{options.family}, {figure.footer(options.config.stem, grid)}"

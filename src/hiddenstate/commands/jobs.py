@@ -185,7 +185,7 @@ def removable(path: Path) -> Iterator[None]:
         raise InputError(f"{error}; remove the file and run the same command again") from error
 
 
-def beside(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> dict[str, Path | None]:
+def _beside(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> dict[str, Path | None]:
     """Where the scores and bounds of a grid lie, beside its estimates, by folder and cell.
 
     None for those that are absent, or of another seed, parameters, code or data: `job estimate`
@@ -203,19 +203,21 @@ def beside(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> dict[s
     return found
 
 
-def estimates(options: argparse.Namespace, grid: "FamilyGrid", seed: int) -> "pd.DataFrame":
-    """The rows of the estimates of a family's grid that the options name."""
+def estimates(
+    options: argparse.Namespace, grid: "FamilyGrid", seed: int
+) -> "tuple[pd.DataFrame, bool]":
+    """The estimates of a family's grid that the options name, and if no cell of it was left out."""
     from hiddenstate.pipeline import estimates, scores, sealed
     from hiddenstate.study import config
 
     named = config.grid_name(options.config, options.family, grid, seed)
     with removable(options.estimates):
         found = estimates.read(options.estimates, named)
-        places = beside(options, grid, seed)
+        places = _beside(options, grid, seed)
         made = {n: scores.claimed_origin(path)["digest"] for n, path in places.items() if path}
         # A file that was taken elsewhere stands for itself.
         if places and found.attrs[sealed.MADE_OF] != sealed.of(made):
             raise InputError(
                 f"{options.estimates}: was made of other scores or bounds than those beside it"
             )
-        return found
+        return found, None not in places.values()
