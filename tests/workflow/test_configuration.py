@@ -6,6 +6,7 @@ import importlib
 import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -202,13 +203,19 @@ def test_whatever_a_rule_hands_to_the_shell_is_quoted(path):
             assert quoted, place
 
 
-def test_a_cluster_run_in_a_directory_with_a_space_is_refused(monkeypatch):
+@pytest.mark.parametrize("name", ["my tree", "tree\n", "$tree", "a&b", "tree's"])
+def test_a_cluster_run_at_a_path_that_a_shell_would_read_otherwise_is_refused(monkeypatch, name):
     here, there = (common(GOOD, local_exec=local)["checked_place"] for local in (True, False))
-    monkeypatch.setattr(os, "getcwd", lambda: "/tmp/tree")
+    monkeypatch.setattr(os, "getcwd", lambda: "/tmp/arbre-é_1.0/tree")
+    monkeypatch.setattr(sys, "executable", "/opt/é/.venv/bin/python3.11")
     there()
-    monkeypatch.setattr(os, "getcwd", lambda: "/tmp/my tree")
+    # An environment may stand elsewhere than the results.
+    monkeypatch.setattr(sys, "executable", f"/tmp/{name}/.venv/bin/python")
     here()
-    with pytest.raises(WorkflowError, match="my tree: jobs cannot be submitted from a directory"):
+    with pytest.raises(WorkflowError, match=f"{re.escape(name)}.*: jobs cannot .* from a Python "):
+        there()
+    monkeypatch.setattr(os, "getcwd", lambda: f"/tmp/{name}")
+    with pytest.raises(WorkflowError, match=f"{re.escape(name)}: jobs .* from a directory with "):
         there()
 
 

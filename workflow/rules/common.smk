@@ -6,6 +6,7 @@ import os
 import random
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 try:
@@ -96,12 +97,14 @@ def checked_config():
 
 
 def checked_place():
-    """Stop a run on a cluster in a directory whose name would break every submitted job."""
-    if not workflow.local_exec and re.search(r"\s", os.getcwd()):
-        raise WorkflowError(
-            f"{os.getcwd()}: jobs cannot be submitted from a directory with a space in its name, "
-            "which Snakemake passes on unquoted; move the tree, or run without the profile"
-        )
+    """Stop a run on a cluster whose directory or interpreter no submitted job's shell could read."""
+    for path, what in {os.getcwd(): "a directory", sys.executable: "a Python"}.items():
+        # Those that a shell reads as they are, with letters of every script.
+        if not workflow.local_exec and (odd := re.search(r"[^\w@%+=:,./-]", path)):
+            raise WorkflowError(
+                f"{path}: jobs cannot be submitted from {what} with {odd[0]!r} in its name, which "
+                "Snakemake passes on unquoted; move the tree, or run without the profile"
+            )
 
 
 def checked_cluster():
