@@ -147,9 +147,9 @@ def test_a_copy_of_smoke_is_judged_as_smoke_is(capsys, scale, tmp_path, name):
     pd.testing.assert_frame_equal(*found.values())
 
 
-def test_the_published_run_is_known_by_its_content():
-    for name in ("encoding_loss", "worst_case_init"):
-        grids = [grid(name, SCALE_FILES / f"{scale}.yaml") for scale in ("laptop", "smoke")]
-        assert [levels.published(name, each) for each in grids] == [True, False]
-    jpeg = grid("worst_case_init", SCALE_FILES / "cifar10-jpeg.yaml")
-    assert not levels.published("worst_case_init", jpeg)
+def test_the_published_run_is_known_by_its_content_and_root_seed():
+    files = [SCALE_FILES / f"{scale}.yaml" for scale in ("laptop", "smoke", "cifar10-jpeg")]
+    laptop, smoke, jpeg = (config.section(path, "worst_case_init") for path in files)
+    assert levels.published("worst_case_init", *laptop[1:])
+    for _, section, seed in (smoke, jpeg, (None, laptop[1], laptop[2] + 1)):
+        assert not levels.published("worst_case_init", section, seed)

@@ -61,9 +61,9 @@ def figures(options: argparse.Namespace) -> None:
             raise InputError(f"unknown {options.family} figure {name!r}; expected one of {known}")
     rows, whole = jobs.estimates(options, grid, seed)
     named = {name: every[name] for name in every if name in options.names}
-    # What one sees was written of the published figures. Another scale's, or those of a part of the
-    # cells, may show something else.
-    seen = whole and levels.published(options.family, grid)
+    # What one sees was written of the published figures. Those of another scale or root seed, or of
+    # a part of the cells, may show something else.
+    seen = whole and levels.published(options.family, grid, seed)
     for name, figure in (named or family.shown(Figure, grid)).items():
         footer = f"{options.family}, {figure.footer(options.config.stem, grid)}"
         with plotting.style():
