@@ -88,6 +88,16 @@ def test_every_value_that_the_paper_prints_is_compared(scale_of, check, figure, 
         assert moved.outcome == Outcome.CONTRADICTS
 
 
+def test_cifar10s_numbers_by_records_are_told_from_each_other(scale_of):
+    """The paper calls their difference significant, so the whole epsilon is not the nearest."""
+    grid = scale_of("paper")[0]
+    frame = paper_estimates(grid, "figure3", "cifar10", "mean", lambda value, _: value)
+    found = FAMILY.checks["figure3_cifar10"].measure(frame)
+    told = {row.stated: row.allowed for row in found.rows}
+    for number, rival in (("7.01", "4.96"), ("6.95", "4.96"), ("4.96", "6.95")):
+        assert f"excludes {rival}" in told[number]
+
+
 @pytest.mark.whole
 def test_a_perfect_replication_of_figure_1_is_contradicted_in_at_most_one_of_twenty(scale_of):
     """Ours and the paper's five runs are draws of one distribution, at each of eight values."""
