@@ -245,6 +245,9 @@ def test_every_numbered_item_of_a_text_has_a_row_or_a_reason(name):
 
 
 QUALIFIED = {
+    "encoding_loss.not_corrupted": "closest power of 10 above",
+    "linear_heuristic.not_monotone": "are kept constant",
+    "linear_heuristic.extremes_tight": "alpha in {0, 1}",
     "linear_heuristic.theorem_1": "are linear",
     "linear_heuristic.figure3_below": "based on the underlying assumptions",
     "linear_heuristic.figure3_few_steps": "with adversarial datasets",
