@@ -244,6 +244,30 @@ def test_every_numbered_item_of_a_text_has_a_row_or_a_reason(name):
         assert set(one.get("rows", ())) <= checks, one
 
 
+QUALIFIED = {
+    "encoding_loss.not_corrupted": "closest power of 10 above",
+    "linear_heuristic.not_monotone": "are kept constant",
+    "linear_heuristic.extremes_tight": "alpha in {0, 1}",
+    "linear_heuristic.theorem_1": "are linear",
+    "linear_heuristic.figure3_below": "based on the underlying assumptions",
+    "linear_heuristic.figure3_few_steps": "with adversarial datasets",
+    "linear_heuristic.figure4_blank": "promising results with both",
+    "linear_heuristic.figure4_tighter": "in contrast to findings from prior work",
+    "worst_case_init.records": "depends on the dataset itself",
+    "worst_case_init.few_models": "0.00, 0.54, 2.33, 6.70",
+    "worst_case_init.thresholds": "we follow common practice",
+    "gradient_crafting.landscape_only": "is not inserted at every step",
+    "gradient_crafting.outperforms": "Our experiments show",
+}
+"""A clause of the sentence that says when or of what it is meant."""
+
+
+@pytest.mark.parametrize("name", QUALIFIED)
+def test_a_quote_keeps_the_clause_that_qualifies_it(name):
+    (claim,) = [one for one in claims.read(CLAIMS) if one.id == name]
+    assert QUALIFIED[name] in " ".join(claim.quote.split())
+
+
 def test_readings_belong_to_their_row():
     """What several rows share is a departure of the code, which names them."""
     written = [

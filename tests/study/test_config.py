@@ -354,6 +354,18 @@ def test_what_figures_say_of_a_scale_is_not_another_one_s(tmp_path):
     assert "own parameters" in config.section(same, "encoding_loss")[1].shows
 
 
+@pytest.mark.parametrize("name", ["laptop", "paper", "mnist"])
+def test_no_scale_calls_what_a_text_does_not_state_the_papers_own(name):
+    """Delta of one text and the standard epsilon of the other are ours."""
+    path = ROOT / f"workflow/config/scales/{name}.yaml"
+    grids = config.read(path)
+    families = [one for one in ("encoding_loss", "linear_heuristic") if hasattr(grids, one)]
+    assert families
+    for family in families:
+        shows = getattr(grids, family).shows
+        assert shows.startswith("the paper's own parameters where stated, "), family
+
+
 @pytest.mark.parametrize("value", ['!!bool "x"', '!!timestamp "x"'])
 def test_a_tag_is_no_value(tmp_path, value):
     with pytest.raises(InputError, match=r"own\.yaml: not valid YAML"):

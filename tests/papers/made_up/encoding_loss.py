@@ -25,11 +25,11 @@ def gaps(method, mean, sd):
     return pd.DataFrame({"value": repeats(mean, sd)}).assign(x=0.1, **shared, **MECHANISM)
 
 
-def told(lost, sd, encoding="published"):
-    """Share of pairs that all iterates tell apart, and less by the last in one of two settings."""
+def told(lost, sd, encoding="published", first=0.0):
+    """Share of pairs that all iterates tell apart, and less by the last in two settings."""
     parts = [
         pd.DataFrame({"value": values, "repeat": range(5), "method": method, "cell": cell})
-        for cell, less in (("a_eps1", 0.0), ("a_eps2", lost))
+        for cell, less in (("a_eps1", first), ("a_eps2", lost))
         for method, values in (
             ("all iterates", np.full(5, 0.6)),
             ("last iterate", 0.6 - repeats(less, sd)),
@@ -116,6 +116,11 @@ CASES = {
     ),
     "equivalent": three(
         partial(told, 0.0, 0.002), partial(told, 0.033, 0.006), partial(told, 0.005, 0.01)
+    ),
+    "leaks_as_much": three(
+        partial(told, 0.033, 0.002),
+        partial(told, 0.033, 0.006, first=0.033),
+        partial(told, 0.033, 0.01, first=0.005),
     ),
     "equivalent_sound": three(
         partial(told, 0.0, 0.002, "sound"),

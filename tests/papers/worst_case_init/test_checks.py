@@ -6,10 +6,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from hiddenstate.papers.worst_case_init import FAMILY, cells, checks, estimates, summaries
 from hiddenstate.papers.worst_case_init.stated import STATED
 from hiddenstate.pipeline.evidence import Outcome
+from hiddenstate.study import claims
+from hiddenstate.study.levels import Level
+
+CLAIMS = Path(__file__).parents[3] / "workflow/config/claims"
 
 _spec = importlib.util.spec_from_file_location(
     "made_up_rows", Path(__file__).parents[1] / "made_up/worst_case_init.py"
@@ -81,6 +86,16 @@ def test_every_value_that_the_paper_prints_is_compared(scale_of, check, figure, 
         off = frame["value"].mask(frame["truth"] == value, frame["value"] + away)
         moved = FAMILY.checks[check].measure(frame.assign(value=off))
         assert moved.outcome == Outcome.CONTRADICTS
+
+
+def test_cifar10s_numbers_by_records_are_told_from_each_other(scale_of):
+    """The paper calls their difference significant, so the whole epsilon is not the nearest."""
+    grid = scale_of("paper")[0]
+    frame = paper_estimates(grid, "figure3", "cifar10", "mean", lambda value, _: value)
+    found = FAMILY.checks["figure3_cifar10"].measure(frame)
+    told = {row.stated: row.allowed for row in found.rows}
+    for number, rival in (("7.01", "4.96"), ("6.95", "4.96"), ("4.96", "6.95")):
+        assert f"excludes {rival}" in told[number]
 
 
 @pytest.mark.whole
@@ -234,3 +249,14 @@ def test_the_end_of_a_spread_holds_at_larger_epsilons_whatever_the_number_of_sta
     assert told["n"].tolist() == [5, starts]
     assert told.loc[10.0, "mean"] == pytest.approx(1.0 + (0.6 / 0.5 - 1) / 2, abs=0.01)
     assert 0.1 < told.loc[10.0, "error"] < 0.2
+
+
+def test_without_sampling_error_every_threshold_gives_one_mu():
+    """Equation 1 of the paper: in this sense each threshold is a largest one."""
+    thresholds, mu = np.linspace(-3, 5, 81), 2.0
+    fpr, fnr = stats.norm.sf(thresholds), stats.norm.cdf(thresholds - mu)
+    assert np.allclose(stats.norm.isf(fpr) - stats.norm.ppf(fnr), mu, atol=1e-9)
+    uneven = made_up.CASES["thresholds"]["contradicts"]()
+    evidence = FAMILY.checks["thresholds"].measure(uneven)
+    (claim,) = [one for one in claims.read(CLAIMS) if one.id == "worst_case_init.thresholds"]
+    assert claims.verdict(claim, evidence, Level("laptop", "laptop")) == "depends on the reading"

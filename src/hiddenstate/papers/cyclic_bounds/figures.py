@@ -131,7 +131,7 @@ def parameters(estimates: pd.DataFrame) -> Any:
     "clipping changes no gradient's direction; for any clipped loss a gap stays. Right: the "
     "bound for the first record of one pass with batch size 1, beside privacy amplification "
     "by iteration (PABI). Equations 12, 21 and 22 are our reconstruction.",
-    message="For clipped losses the bound does not tend to the convex one",
+    message="For clipped losses the corrected bound does not tend to the convex one",
     shows="exact formulas",
 )
 def convex_limit(estimates: pd.DataFrame) -> Any:

@@ -123,6 +123,7 @@ def _equivalent(estimates: pd.DataFrame, encoding: str) -> Found:
 
 
 equivalent = check(_equivalent, encoding="published")
+leaks_as_much = check_any(_equivalent, encoding="published")
 equivalent_sound = check(_equivalent, encoding="sound")
 
 

@@ -166,7 +166,7 @@ def figure2(estimates: pd.DataFrame) -> Any:
     "1e-12, drawn there. With the published spacing (the power of ten above 3 sigma) steps "
     "collide where half of it is little above the noise. At small sampling rates spacing and "
     "decimals both lose signal; dotted lines show the sound encoding with one of them.",
-    message="The published encoding loses the signal at some epsilons; a sound one keeps it",
+    message="The published encoding loses some signal at some epsilons; a sound one keeps it",
 )
 def encodings(estimates: pd.DataFrame) -> Any:
     rows = {

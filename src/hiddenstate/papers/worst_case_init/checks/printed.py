@@ -21,13 +21,14 @@ def _printed(
     rivals: dict[tuple[str, float], float] | None = None,
     quantity: str = "mean",
     printed: str = "",
+    nearest: dict[float, float] | None = None,
 ) -> Found:
     """Every number that the paper prints for a figure and task, one by one, where audits are there.
 
     ``quantity`` is the mean or maximum of five epsilons, as the paper says of all of its numbers,
     or what else is printed. ``printed`` is where it stands, if not beside the figure. ``rivals``
     has, by case and epsilon, the nearest number that the paper tells one from, if not those of
-    the other case.
+    the other case; ``nearest`` has it by printed number.
     """
     factors, values = _numbers(printed or figure, task, quantity)
     rivals = _other_case(figure, task, quantity) if rivals is None else rivals
@@ -47,7 +48,7 @@ def _printed(
             f"{name} {at[name]}" if name == "case" else f"{name} {at[name]:,.0f}" for name in varies
         )
         shown = f"{what}epsilon {at['epsilon']:g}, {levels}"
-        rival = rivals.get((at["case"], at["epsilon"]))
+        rival = (nearest or {}).get(number, rivals.get((at["case"], at["epsilon"])))
         if measured == "epsilon":
             common: dict[str, Any] = {
                 "what": shown,
@@ -123,10 +124,12 @@ def figure2(estimates: pd.DataFrame) -> Found:
         return (yield from _printed(estimates, "figure1", "mnist", rivals, printed="figure2"))
 
 
-# The paper calls Figure 3's values nearly tight: the rival is all of 10.
-_NEARLY_TIGHT: dict[str, Any] = {"figure": "figure3", "rivals": {("worst", 10.0): 10.0}}
-figure3_mnist = check(_printed, task="mnist", **_NEARLY_TIGHT)
-figure3_cifar10 = check(_printed, task="cifar10", **_NEARLY_TIGHT)
+# The paper calls the differences on MNIST not significant, and 7.21 nearly tight.
+figure3_mnist = check(_printed, figure="figure3", task="mnist", rivals={("worst", 10.0): 10.0})
+# Those on CIFAR-10 it calls significant.
+figure3_cifar10 = check(
+    _printed, figure="figure3", task="cifar10", nearest={7.01: 4.96, 6.95: 4.96, 4.96: 6.95}
+)
 
 
 def figure5(estimates: pd.DataFrame) -> Found:
