@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import io
 import os
 import re
 import select
@@ -167,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback; 3 for any other failure; 4 where an audit has looks to come. Whoever reads the output
     and stops, or interrupts, gets the shell's own statuses.
     """
+    _have_streams()
     made, jobs = _parsers()
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     if words and words[0] in jobs.choices:  # as spelled in version 0.4.0
@@ -206,6 +208,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         _discard_output()
         return FAILED
+
+
+def _have_streams() -> None:
+    """Have all standard streams; what their encoding lacks is printed as escapes.
+
+    A closed one is replaced: the next file that is opened would get its number, and be printed to.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            null = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(null.fileno(), True)  # processes that are started have it too
+            setattr(sys, name, null)
+        elif isinstance(stream, io.TextIOWrapper) and mode == "w":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:
