@@ -2,6 +2,7 @@
 
 import argparse
 import atexit
+import errno
 import io
 import os
 import re
@@ -92,6 +93,8 @@ FAILED = 3
 """Exit status of a failure of the tool itself."""
 _TRAINING = ("torch", "torchvision", "opacus")
 """What the package can be installed without."""
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""What a disk answers that is full, broken or read-only."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -204,6 +207,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
             return 2
+        if isinstance(error, OSError) and error.errno in _DISK:
+            place = error.filename or "the output, or a temporary file"
+            print(
+                f"hiddenstate: error: {place}: cannot be written: {error.strerror}",
+                file=sys.stderr,
+            )
+            _discard_output()
+            return FAILED
         # Python's own status after a traceback is 1, which would accuse a training.
         traceback.print_exc()
         _discard_output()

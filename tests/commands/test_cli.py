@@ -353,6 +353,17 @@ def test_processes_of_a_campaign_have_streams_where_it_has_none(shell, tmp_path)
 
 
 @pytest.mark.whole
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_is_told_in_one_line(shell):
+    status, _, err = shell("audit scores.csv --delta 1e-5 >/dev/full")
+    assert status == cli.FAILED
+    assert err == (
+        "hiddenstate: error: the output, or a temporary file: cannot be written: "
+        "No space left on device\n"
+    )
+
+
+@pytest.mark.whole
 def test_letters_that_the_output_lacks_are_escaped(shell):
     epsilon = "epsilon --noise-multiplier 1 --sampling-rate 0.01 --steps 9 --delta 1e-5"
     for words, said in ((epsilon, "R\\xe9nyi"), (f"{epsilon} --help", "H\\xf6lder")):
