@@ -1,6 +1,7 @@
 """A check names what an audit cannot do with."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -67,6 +68,15 @@ def test_another_check_or_audit_in_the_same_folder_is_refused(script, tmp_path):
     (tmp_path / "b").touch()
     with pytest.raises(InputError, match="b: cannot be written: File exists"):
         checking.check(Script(script, "fine"), tmp_path / "b")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_training_that_fails_on_a_full_disk_says_why(script, tmp_path):
+    """Its traceback, which could not be written, ended its process without a reason."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/check.txt").symlink_to("/dev/full")
+    with pytest.raises(InputError, match="failed: ValueError: no data"):
+        checking.check(Script(script, "failing"), tmp_path / "a")
 
 
 def test_what_is_kept_between_runs_is_named(script, tmp_path):

@@ -217,7 +217,8 @@ def _serve(training: Training, connection: Connection, alive: Connection, log: s
             if not all(map(math.isfinite, score.values() if isinstance(score, dict) else [score])):
                 error = f"its score is {score}; expected a finite number"
         except (Exception, SystemExit) as caught:
-            traceback.print_exc()
+            with suppress(OSError):  # a full disk has no room for it
+                traceback.print_exc()
             score, error = math.nan, f"{type(caught).__name__}: {caught}"
         with suppress(OSError, ValueError):
             sys.stdout.flush()
