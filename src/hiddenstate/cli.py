@@ -176,6 +176,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     if words and words[0] in jobs.choices:  # as spelled in version 0.4.0
         words.insert(0, "job")
+    for word in words:
+        if word.encode(errors="replace").decode() != word:
+            made.error(f"got {word!r}; expected text in UTF-8")
     options = made.parse_args(words)
     _end_with_driver()
     if path := os.environ.get("HIDDENSTATE_USAGE"):

@@ -369,3 +369,12 @@ def test_letters_that_the_output_lacks_are_escaped(shell):
     for words, said in ((epsilon, "R\\xe9nyi"), (f"{epsilon} --help", "H\\xf6lder")):
         status, out, err = shell(words, PYTHONIOENCODING="ascii")
         assert (status, err) == (0, "") and said in out
+
+
+def test_words_that_are_no_text_are_refused_before_any_work(capsys, tmp_path):
+    """Files of results hold texts in UTF-8; an audit failed after its last training."""
+    name = os.fsdecode(b"non\xff")
+    for words in (["epsilon", "--delta", name], ["audit-training", "t.py", f"--out={name}"]):
+        status, _, err = run(capsys, *words)
+        said = f"got {words[-1]!r}; expected text in UTF-8; see hiddenstate --help"
+        assert (status, err) == (2, f"hiddenstate: error: {said}\n")
