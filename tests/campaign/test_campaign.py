@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -506,6 +507,24 @@ def test_every_detail_of_a_claim_tells_tests_apart(one, other):
 def test_unusable_input_is_refused(tmp_path, call, expected):
     with pytest.raises(InputError, match=expected):
         call(tmp_path)
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize(("more", "status"), [(0, 0), (1, 2)])
+def test_a_folder_that_is_too_long_for_sockets_is_refused(script, tmp_path, more, status):
+    """As clusters have it; the campaign ended with a traceback after its check."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        place = Path(short, "x" * (workers.LONGEST + more - len(short) - 1))
+        place.mkdir()
+        arguments = ["--models", "2", "--claim-mu", "9", "--no-check", "--out", tmp_path / "a"]
+        done = subprocess.run(
+            [sys.executable, "-m", "hiddenstate", "audit-training", script, *arguments],
+            env=os.environ | {"TMPDIR": str(place)},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == status, done.stderr
+    assert (f"TMPDIR: got '{place}'; expected a path of at most 70 bytes" in done.stderr) == more
 
 
 def test_a_damaged_run_is_named(script, tmp_path):
