@@ -534,6 +534,19 @@ def test_a_damaged_run_is_named(script, tmp_path):
         audit(script, tmp_path / "a", looks=(3,))
 
 
+def test_a_second_file_of_a_run_is_refused(script, tmp_path):
+    """As services that synchronise folders make them; the last in the alphabet was taken."""
+    audit(script, tmp_path / "a", looks=(3,))
+    runs = tmp_path / "a/runs"
+    entry = json.loads((runs / "in-000001.json").read_text())
+    del entry[sealed.DIGEST]
+    campaign._write_json(runs / "in-000001~laptop.json", entry | {"score": 99.0})
+    with pytest.raises(
+        InputError, match=r"in-000001~laptop\.json: .* expected it in in-000001\.json"
+    ):
+        audit(script, tmp_path / "a", looks=(3,))
+
+
 def test_seeds_are_distinct_and_those_of_a_prefix_its_own():
     tasks = campaign._tasks(7, 3000)
     assert len({task.seed for task in tasks}) == 6000
