@@ -2,6 +2,8 @@
 
 import argparse
 import atexit
+import errno
+import io
 import os
 import re
 import select
@@ -91,6 +93,8 @@ FAILED = 3
 """Exit status of a failure of the tool itself."""
 _TRAINING = ("torch", "torchvision", "opacus")
 """What the package can be installed without."""
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS)
+"""What a disk answers that is full, broken or read-only."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -167,10 +171,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback; 3 for any other failure; 4 where an audit has looks to come. Whoever reads the output
     and stops, or interrupts, gets the shell's own statuses.
     """
+    _have_streams()
     made, jobs = _parsers()
     words = [*(sys.argv[1:] if arguments is None else arguments)]
     if words and words[0] in jobs.choices:  # as spelled in version 0.4.0
         words.insert(0, "job")
+    for word in words:
+        if word.encode(errors="replace").decode() != word:
+            made.error(f"got {word!r}; expected text in UTF-8")
     options = made.parse_args(words)
     _end_with_driver()
     if path := os.environ.get("HIDDENSTATE_USAGE"):
@@ -202,10 +210,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
             return 2
+        if isinstance(error, OSError) and error.errno in _DISK:
+            place = error.filename or "the output, or a temporary file"
+            print(
+                f"hiddenstate: error: {place}: cannot be written: {error.strerror}",
+                file=sys.stderr,
+            )
+            _discard_output()
+            return FAILED
         # Python's own status after a traceback is 1, which would accuse a training.
         traceback.print_exc()
         _discard_output()
         return FAILED
+
+
+def _have_streams() -> None:
+    """Have all standard streams; what their encoding lacks is printed as escapes.
+
+    A closed one is replaced: the next file that is opened would get its number, and be printed to.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        stream = getattr(sys, name)
+        if stream is None:
+            null = open(os.devnull, mode, encoding="utf-8")  # noqa: SIM115
+            os.set_inheritable(null.fileno(), True)  # processes that are started have it too
+            setattr(sys, name, null)
+        elif isinstance(stream, io.TextIOWrapper) and mode == "w":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _discard_output() -> None:

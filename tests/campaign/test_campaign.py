@@ -8,6 +8,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -508,10 +509,41 @@ def test_unusable_input_is_refused(tmp_path, call, expected):
         call(tmp_path)
 
 
+@pytest.mark.whole
+@pytest.mark.parametrize(("more", "status"), [(0, 0), (1, 2)])
+def test_a_folder_that_is_too_long_for_sockets_is_refused(script, tmp_path, more, status):
+    """As clusters have it; the campaign ended with a traceback after its check."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as short:
+        place = Path(short, "x" * (workers.LONGEST + more - len(short) - 1))
+        place.mkdir()
+        arguments = ["--models", "2", "--claim-mu", "9", "--no-check", "--out", tmp_path / "a"]
+        done = subprocess.run(
+            [sys.executable, "-m", "hiddenstate", "audit-training", script, *arguments],
+            env=os.environ | {"TMPDIR": str(place)},
+            capture_output=True,
+            text=True,
+        )
+    assert done.returncode == status, done.stderr
+    assert (f"TMPDIR: got '{place}'; expected a path of at most 70 bytes" in done.stderr) == more
+
+
 def test_a_damaged_run_is_named(script, tmp_path):
     audit(script, tmp_path / "a", looks=(3,))
     (tmp_path / "a" / "runs" / "in-000001.json").write_text("{")
     with pytest.raises(InputError, match=r"in-000001\.json: not readable as JSON"):
+        audit(script, tmp_path / "a", looks=(3,))
+
+
+def test_a_second_file_of_a_run_is_refused(script, tmp_path):
+    """As services that synchronise folders make them; the last in the alphabet was taken."""
+    audit(script, tmp_path / "a", looks=(3,))
+    runs = tmp_path / "a/runs"
+    entry = json.loads((runs / "in-000001.json").read_text())
+    del entry[sealed.DIGEST]
+    campaign._write_json(runs / "in-000001~laptop.json", entry | {"score": 99.0})
+    with pytest.raises(
+        InputError, match=r"in-000001~laptop\.json: .* expected it in in-000001\.json"
+    ):
         audit(script, tmp_path / "a", looks=(3,))
 
 

@@ -1,6 +1,7 @@
 """A check names what an audit cannot do with."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from hiddenstate import cli
 from hiddenstate.campaign import checking
 from hiddenstate.campaign.campaign import CommandLine, Script
 from hiddenstate.errors import InputError
+from hiddenstate.files import alone
 
 SCRIPT = """
 import random
@@ -56,6 +58,25 @@ def test_a_training_that_is_as_it_must_be_passes_and_its_time_is_told(script, tm
     assert found.findings == []
     assert 0 <= found.seconds < 60 and 5 < found.memory < 5_000
     assert not list((tmp_path / "a").glob("*.jsonl"))
+
+
+def test_another_check_or_audit_in_the_same_folder_is_refused(script, tmp_path):
+    """One counted the notes of the other, or deleted them and failed with a KeyError."""
+    with alone(tmp_path / "a", ""), pytest.raises(InputError, match="a: another process checks or"):
+        checking.check(Script(script, "fine"), tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "b").touch()
+    with pytest.raises(InputError, match="b: cannot be written: File exists"):
+        checking.check(Script(script, "fine"), tmp_path / "b")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_training_that_fails_on_a_full_disk_says_why(script, tmp_path):
+    """Its traceback, which could not be written, ended its process without a reason."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/check.txt").symlink_to("/dev/full")
+    with pytest.raises(InputError, match="failed: ValueError: no data"):
+        checking.check(Script(script, "failing"), tmp_path / "a")
 
 
 def test_what_is_kept_between_runs_is_named(script, tmp_path):

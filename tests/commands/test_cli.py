@@ -302,3 +302,79 @@ def test_a_line_that_cannot_be_read_is_answered_in_one_line(line, said, capsys):
     assert ended.value.code == 2 and err.count("\n") == 1
     assert err.startswith(f"hiddenstate: error: {said}") and err.endswith(" --help\n")
     assert " int " not in err and "float" not in err
+
+
+@pytest.fixture
+def shell(tmp_path):
+    """Run a command with redirections of a shell's; its status, output and errors."""
+    rows = [f"{world},{world == 'in':d}.{i:02}" for world in ("in", "out") for i in range(50)]
+    (tmp_path / "scores.csv").write_text("\n".join(["world,score", *rows, ""]))
+
+    def run(command, **environment):
+        done = subprocess.run(
+            ["sh", "-c", f'"{sys.executable}" -m hiddenstate {command}'],
+            cwd=tmp_path,
+            env=os.environ | environment,
+            capture_output=True,
+            text=True,
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.mark.whole
+def test_closed_streams_change_no_verdict(shell):
+    """Status 1 is that of a refuted claim; it was that of a closed output."""
+    audit = "audit scores.csv --delta 1e-5 --claim"
+    for streams in (">&-", "2>&-", "<&- >&- 2>&-"):
+        assert shell(f"{audit} 100 {streams}")[0] == 0, streams
+        assert shell(f"{audit} 0.01 {streams}")[0] == 1, streams
+    status, out, _ = shell("audit nowhere.csv --delta 1e-5 2>&-")
+    assert (status, out) == (2, "")
+
+
+@pytest.mark.whole
+def test_a_file_written_with_closed_streams_holds_nothing_else(shell, tmp_path):
+    """Of a closed stream the next file that is opened gets the number."""
+    audit = "audit scores.csv --delta 1e-5 --coins 1 --figure"
+    assert shell(f"{audit} a.pdf")[0] == 0
+    assert shell(f"{audit} b.pdf <&- >&- 2>&-")[0] == 0
+    assert (tmp_path / "b.pdf").read_bytes() == (tmp_path / "a.pdf").read_bytes()
+
+
+@pytest.mark.whole
+def test_processes_of_a_campaign_have_streams_where_it_has_none(shell, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "def train(world, seed):\n    print(seed)\n    return seed\n"
+    )
+    campaign = "audit-training train.py --claim 1 --delta 1e-5 --models 2 --no-check"
+    assert shell(f"{campaign} <&- >&- 2>&-")[0] == 0
+
+
+@pytest.mark.whole
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_is_told_in_one_line(shell):
+    status, _, err = shell("audit scores.csv --delta 1e-5 >/dev/full")
+    assert status == cli.FAILED
+    assert err == (
+        "hiddenstate: error: the output, or a temporary file: cannot be written: "
+        "No space left on device\n"
+    )
+
+
+@pytest.mark.whole
+def test_letters_that_the_output_lacks_are_escaped(shell):
+    epsilon = "epsilon --noise-multiplier 1 --sampling-rate 0.01 --steps 9 --delta 1e-5"
+    for words, said in ((epsilon, "R\\xe9nyi"), (f"{epsilon} --help", "H\\xf6lder")):
+        status, out, err = shell(words, PYTHONIOENCODING="ascii")
+        assert (status, err) == (0, "") and said in out
+
+
+def test_words_that_are_no_text_are_refused_before_any_work(capsys, tmp_path):
+    """Files of results hold texts in UTF-8; an audit failed after its last training."""
+    name = os.fsdecode(b"non\xff")
+    for words in (["epsilon", "--delta", name], ["audit-training", "t.py", f"--out={name}"]):
+        status, _, err = run(capsys, *words)
+        said = f"got {words[-1]!r}; expected text in UTF-8; see hiddenstate --help"
+        assert (status, err) == (2, f"hiddenstate: error: {said}\n")

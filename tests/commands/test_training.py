@@ -8,7 +8,7 @@ from hiddenstate import files
 from hiddenstate.commands import jobs
 from hiddenstate.dpsgd import checkpoint
 from hiddenstate.errors import InputError
-from hiddenstate.pipeline import scores
+from hiddenstate.pipeline import family, scores, verification
 from hiddenstate.study import config
 
 
@@ -47,6 +47,29 @@ def test_bad_input_of_training_commands_is_named(capsys, tiny, command, cell, ar
     assert status == 2
     assert err.startswith("hiddenstate: error: ")
     assert expected in err
+    assert [path.name for path in tiny.iterdir()] == ["tiny.yaml"]
+
+
+@pytest.mark.parametrize("command", ["start", "train", "verify"])
+@pytest.mark.parametrize(
+    ("out", "said"),
+    [
+        ("tiny.yaml/o.csv", "File exists"),
+        (".", "Is a directory"),
+        (f"{'x' * 250}.parquet", "File name too long"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_named_before_any_model(
+    capsys, tiny, monkeypatch, command, out, said
+):
+    """All models were trained and lost, as long as nobody gave a checkpoint."""
+    monkeypatch.setattr(jobs, "_training", lambda *_: None)
+    monkeypatch.setattr(family.Job, "checked", lambda *_: (None, ""))
+    monkeypatch.setattr(verification, "refuse_few", lambda *_: None)
+    cell = START if command == "start" else CELL
+    cached = ("--cached", "c.parquet") if command == "verify" else ()
+    status, _, err = trains(capsys, command, cell, *cached, "--out", out)
+    assert (status, err) == (2, f"hiddenstate: error: {out}: cannot be written: {said}\n")
     assert [path.name for path in tiny.iterdir()] == ["tiny.yaml"]
 
 

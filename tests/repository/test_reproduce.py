@@ -259,6 +259,19 @@ def test_without_a_usable_home_caches_stay_in_the_tree(tree):
         assert f"cache: {tree}/.cache, {tree}/.cache/matplotlib, {tree}/.cache" in out
 
 
+@pytest.mark.parametrize("name", ["XDG_CACHE_HOME", "HOME"])
+def test_without_a_usable_cache_folder_caches_stay_in_the_tree(tree, name):
+    """As where ~/.cache belongs to root; Snakemake ended with a traceback."""
+    (tree / "in/nobody").mkdir(parents=True)
+    own = {"XDG_CACHE_HOME": "", "MPLCONFIGDIR": "", "HOME": str(tree)}
+    # A folder cannot be made below a file, by root neither.
+    place = {"XDG_CACHE_HOME": tree / "file", "HOME": tree / "in/nobody"}[name]
+    (place / ".cache" if name == "HOME" else place).touch()
+    out = reproduce(tree, **own | {name: str(place)})[1]
+    home = place if name == "HOME" else tree
+    assert f"cache: {tree}/.cache, , {home}\n" in out
+
+
 def test_a_user_without_an_entry_has_a_name(tree):
     """``id -un`` fails for them, and so does Snakemake without LOGNAME."""
     program = tree / ".venv/bin/id"

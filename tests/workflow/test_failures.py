@@ -127,6 +127,15 @@ def test_what_was_cut_or_edited_is_refused_also_where_nothing_is_to_be_done(
 
 
 @pytest.mark.whole
+def test_a_check_at_the_end_that_fails_is_no_success(finished, start):
+    """Of an error after the last job Python says nothing in its status."""
+    (finished / "workflow/config/expected/small.csv").write_text("nonsense\n")
+    run = start(finished, FAMILY, *AT_SMALL, environment={"HIDDENSTATE_STRICT": "1"})
+    status, output = ended(run)
+    assert status == 1 and "expected/small.csv" in output, output[-3000:]
+
+
+@pytest.mark.whole
 def test_a_figure_of_other_estimates_is_refused_where_nothing_is_to_be_done(finished, start):
     """Figures of another scale, with their digests, were believed."""
     path = finished / "figures/small/encoding_loss/figure2.png"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -213,6 +214,28 @@ def test_a_family_that_does_not_load_leaves_nothing_behind(tmp_path, checkout, c
         env=os.environ | {"PYTHONPATH": str(tree / "src")},
     )
     assert done.returncode == 0
+
+
+@pytest.mark.whole
+def test_a_disk_that_fills_up_costs_no_scale_file(tmp_path, checkout):
+    """One was cut, as there was no room for what it held before either."""
+    tree = checkout(tmp_path / "tree")
+    scales = sorted((tree / "workflow/config/scales").glob("*.yaml"))
+    before = {path: path.read_bytes() for path in scales}
+    most = max(map(len, before.values())) - 1
+    done = subprocess.run(
+        [sys.executable, "-m", "hiddenstate", "new-paper", "toy_audits", "--tree", str(tree)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (most, most)),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(
+        f"hiddenstate: error: {re.escape(str(tree))}/.*yaml: cannot be written: File too large\n",
+        done.stderr,
+    )
+    assert {path: path.read_bytes() for path in scales} == before
+    assert not [path for path in tree.rglob("*toy_audits*") if path.is_file()]
 
 
 @pytest.mark.parametrize(

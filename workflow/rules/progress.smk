@@ -9,6 +9,7 @@ import re
 import signal
 import threading
 import time
+import traceback
 
 import psutil
 
@@ -270,11 +271,22 @@ def of_another():
 
 def stopped(words):
     """End with status 1, past Snakemake's own, which is 0 where no job failed."""
-    print(f"stopped: {words}", file=sys.stderr, flush=True)
-    os._exit(1)
+    try:
+        print(f"stopped: {words}", file=sys.stderr, flush=True)
+    finally:
+        os._exit(1)
 
 
 def checked_at_the_end():
+    """Check the outcome; an error here would leave Python's status as it is."""
+    try:
+        check_outcome()
+    except Exception as error:
+        known = isinstance(error, InputError)
+        stopped(error if known else traceback.format_exc())
+
+
+def check_outcome():
     """Refuse results of another run, and with --strict what is not as expected; as exit status."""
     if getattr(workflow, "execution_settings", None) is None or workflow.dryrun:
         return
@@ -289,12 +301,9 @@ def checked_at_the_end():
             f"          rm {' '.join(others[:20])}{' …' if len(others) > 20 else ''}"
         )
     # Of what was there before, a file that was edited or cut is as new to Snakemake as it was.
-    try:
-        made = {Path(str(p)) for job in workflow.dag.jobs for p in job.output}
-        grids = scale_files.grid_names(SCALE_FILE)
-        outputs.check(made, grids, Path(FIGURES), Path(RESULTS))
-    except InputError as error:
-        stopped(str(error))
+    made = {Path(str(p)) for job in workflow.dag.jobs for p in job.output}
+    grids = scale_files.grid_names(SCALE_FILE)
+    outputs.check(made, grids, Path(FIGURES), Path(RESULTS))
     if os.environ.get("HIDDENSTATE_STRICT", "0") in ("", "0"):
         return
     if any(re.match(" *(NOT as|CHECK FAILED)", line) for line in judged()):

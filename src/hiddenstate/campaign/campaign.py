@@ -249,13 +249,18 @@ class _Store:
                     f"{file}: got world, run, seed and score {run[0]}, {run[1]}, {seed}, "
                     f"{score}, which is no run of this campaign; remove the file"
                 )
+            # Of two files of a run, nobody knows which one holds its score.
+            if file.name != (own_name := _file_of(*run)):
+                raise InputError(
+                    f"{file}: holds {run[0]}-run {run[1]}; expected it in {own_name}; keep one of "
+                    "the two under that name"
+                )
             self.finished[run] = {"seconds": 0.0} | entry
 
     def keep(self, result: Result) -> None:
         task = result.task
         entry = vars(task) | {"score": result.score, "seconds": round(result.seconds, 3)}
-        path = self.directory / "runs" / f"{task.world}-{task.run:06d}.json"
-        _write_json(path, entry)
+        _write_json(self.directory / "runs" / _file_of(task.world, task.run), entry)
         self.finished[task.world, task.run] = entry
 
     def complete(self) -> int:
@@ -306,6 +311,11 @@ class _Store:
         path = self.directory / "scores.parquet"
         scores.write(path, frame, origin | {"coins": self.coins} | told)
         return path
+
+
+def _file_of(world: str, run_: int) -> str:
+    """Name of the file that keeps a finished run."""
+    return f"{world}-{run_:06d}.json"
 
 
 def _differing(one: Any, other: Any) -> tuple[Any, Any]:

@@ -28,6 +28,7 @@ from unittest.mock import patch
 from hiddenstate.campaign.trainings import Function, Training, TrainingFunction
 from hiddenstate.campaign.workers import Score, Task, Worker, check_limits
 from hiddenstate.errors import InputError, expect
+from hiddenstate.files import alone
 from hiddenstate.streams import key
 
 OBSERVED = ("noise multiplier", "sampling rate of the loader", "noisy steps")
@@ -129,9 +130,7 @@ def check(
         expect(0 < number < math.inf, name, number, "a number above 0")
     directory = Path(directory).resolve()  # a training may change into another folder
     loadable = training if isinstance(training, Training) else Function(training)
-    directory.mkdir(parents=True, exist_ok=True)
     log, notes = directory / "check.txt", directory / "check.jsonl"
-    notes.unlink(missing_ok=True)
     one, two, *more = (key(seed, "check", index) % 2**31 for index in range(2 + MORE))
     alike: list[bool] = []
     observed, remarks = Observed(loadable, notes, inspect), list[str]()
@@ -139,21 +138,24 @@ def check(
     def trained(runs: list[tuple[str, int]], hashes: str) -> list[Score]:
         return _trained(observed, log, runs, hashes, timeout, retries, remarks)
 
-    try:
-        first, again, out = trained([("in", one), ("in", one), ("out", one)], "1")
-        other, another = trained([("in", one), ("out", two)], "2")
-        scores = [first, out, another]
-        if _equal(scores):
-            worlds = ("in", "out") * MORE
-            scores += trained(list(zip(worlds, more, strict=False)), "2")
-        if first == out and not _equal(scores) and not _whole(first):
-            # With one seed the canary may not have been drawn.
-            both = trained([(world, s) for s in more[:PAIRS] for world in ("in", "out")], "2")
-            alike = [a == b for a, b in zip(both[::2], both[1::2], strict=True)]
-            scores += both
-        told = [json.loads(line) for line in notes.read_text().splitlines()]
-    finally:
+    # The notes of another check would be taken for this one's.
+    with alone(directory, "another process checks or audits a training here"):
         notes.unlink(missing_ok=True)
+        try:
+            first, again, out = trained([("in", one), ("in", one), ("out", one)], "1")
+            other, another = trained([("in", one), ("out", two)], "2")
+            scores = [first, out, another]
+            if _equal(scores):
+                worlds = ("in", "out") * MORE
+                scores += trained(list(zip(worlds, more, strict=False)), "2")
+            if first == out and not _equal(scores) and not _whole(first):
+                # With one seed the canary may not have been drawn.
+                both = trained([(world, s) for s in more[:PAIRS] for world in ("in", "out")], "2")
+                alike = [a == b for a, b in zip(both[::2], both[1::2], strict=True)]
+                scores += both
+            told = [json.loads(line) for line in notes.read_text().splitlines()]
+        finally:
+            notes.unlink(missing_ok=True)
     # The first observed run of each data set; that of a training without torch is empty.
     seen: dict[str, dict[str, Any]] = {}
     for note in told:

@@ -12,6 +12,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -30,6 +31,8 @@ from hiddenstate.rounding import counted
 
 GRACE = 2.0
 """Seconds that a worker has to end what it started; then it is killed."""
+LONGEST = 70
+"""Bytes of the path of TMPDIR: systems have 103 for a socket's, and multiprocessing takes 32."""
 
 
 Score = float | dict[str, float]
@@ -37,11 +40,17 @@ Score = float | dict[str, float]
 
 
 def check_limits(workers: int, retries: int, timeout: float | None) -> None:
-    """InputError for numbers of workers, retries or seconds that no campaign can have."""
+    """InputError for numbers of workers, retries or seconds that no campaign can have.
+
+    Also for a folder of temporary files in which sockets cannot be.
+    """
     for name, value, least in (("workers", workers, 1), ("retries", retries, 0)):
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         expect(whole and value >= least, name, value, f"a whole number, at least {least}")
     expect(timeout is None or 0 < timeout < math.inf, "timeout", timeout, "seconds above 0")
+    place = tempfile.gettempdir()
+    fits = len(os.fsencode(place)) <= LONGEST
+    expect(fits, "TMPDIR", place, f"a path of at most {LONGEST} bytes, for sockets, such as /tmp")
 
 
 @dataclass(frozen=True)
@@ -217,7 +226,8 @@ def _serve(training: Training, connection: Connection, alive: Connection, log: s
             if not all(map(math.isfinite, score.values() if isinstance(score, dict) else [score])):
                 error = f"its score is {score}; expected a finite number"
         except (Exception, SystemExit) as caught:
-            traceback.print_exc()
+            with suppress(OSError):  # a full disk has no room for it
+                traceback.print_exc()
             score, error = math.nan, f"{type(caught).__name__}: {caught}"
         with suppress(OSError, ValueError):
             sys.stdout.flush()

@@ -1,8 +1,11 @@
 """Helpers shared by the commands that compute a cell or read its results."""
 
 import argparse
+import errno
 import math
+import os
 import re
+import tempfile
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
@@ -80,11 +83,14 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
     from hiddenstate.pipeline.parts import Parts
 
     if job.work.kind == "start":
-        yield Workplace(device=_device(options.device))
+        device = _device(options.device)
+        _check_writable(options.out)
+        yield Workplace(device=device)
         return
     check_count("workers", options.workers)
     expect(options.memory >= 0, "--memory", options.memory, "MiB, 0 or more")
     place = _training(options, job, seed)
+    _check_writable(options.out)
     if not options.checkpoint:
         yield place
         return
@@ -95,6 +101,20 @@ def workplace(options: argparse.Namespace, job: "Job", seed: int) -> "Iterator[W
         if options.part is options.hours is None:
             assert isinstance(place.checkpoint, Parts)
             _discard(options.checkpoint, {name for name, *_ in place.checkpoint.finished})
+
+
+def _check_writable(path: Path) -> None:
+    """InputError where a file cannot be written, before models are trained for it."""
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            prefix=f".{path.stem}.", suffix=path.suffix, dir=path.parent
+        ):
+            pass
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def _discard(checkpoint: Path, places: Collection[str]) -> None:

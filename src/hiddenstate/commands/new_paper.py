@@ -7,11 +7,13 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from importlib import resources
 from pathlib import Path
 
 import hiddenstate
 from hiddenstate.errors import InputError
+from hiddenstate.files import atomic
 
 PACKAGE = "src/hiddenstate/papers/{name}"
 FILES = {
@@ -77,22 +79,27 @@ def write(name: str, title: str | None, reference: str, tree: Path) -> None:
         path = tree / f"workflow/config/scales/{scale}.yaml"
         given = words | {"steps": str(steps), "models": str(models)}
         made[path] = path.read_text(encoding="utf-8") + _filled("scale.yaml", given)
-    kept = {place: place.read_bytes() for place in made if place.exists()}
+    kept = {place: place.read_text(encoding="utf-8") for place in made if place.exists()}
     try:
-        for place, content in made.items():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(content, encoding="utf-8")
+        _write(made)
         generated = _generated(tree)
+        kept |= {place: place.read_text(encoding="utf-8") for place in generated}
+        _write(generated)
     # An interrupt, too, leaves the tree as it was.
     except BaseException:
-        for place in made:
-            place.unlink(missing_ok=True)
+        for place in made.keys() - kept.keys():
+            with suppress(OSError):  # nothing can be removed where nothing could be written
+                place.unlink(missing_ok=True)
         shutil.rmtree(tree / PACKAGE.format(name=name), ignore_errors=True)
-        for place, before in kept.items():
-            place.write_bytes(before)
+        _write({p: before for p, before in kept.items() if p.read_text("utf-8") != before})
         raise
-    for path, content in generated.items():
-        path.write_text(content, encoding="utf-8")
+
+
+def _write(contents: dict[Path, str]) -> None:
+    """Write these files, each whole or not at all."""
+    for place, content in contents.items():
+        with atomic(place) as temporary:
+            temporary.write_text(content, encoding="utf-8")
 
 
 def _filled(part: str, words: dict[str, str]) -> str:

@@ -126,6 +126,7 @@ def gather(options: argparse.Namespace) -> None:
     # All models come from part files, so that nothing is trained.
     place = {"checkpoint": None, "workers": 1, "memory": 0}
     own = {"models": None, "purpose": "", "part": None, "hours": None, "parts": [folder]}
+    own["out"] = options.cached / f"{job.cell.name}.parquet"
     vars(options).update(place | own)
     options.start = job.start and options.cached / "starts" / f"{job.start.cell.name}.parquet"
     number, every = parts.models(jobs.finished_elsewhere(options, job, seed)), job.trainings
@@ -141,8 +142,7 @@ def gather(options: argparse.Namespace) -> None:
     with jobs.workplace(options, job, seed) as workplace:
         frame = job.run(seed, workplace)
         origin = jobs.origin(job, seed, began, given)
-        out = options.cached / f"{job.cell.name}.parquet"
-        jobs.write(out, job, frame, origin | jobs.of_parts(options, job, origin))
+        jobs.write(options.out, job, frame, origin | jobs.of_parts(options, job, origin))
     # Not before the whole is written, so that a kill loses nothing.
     for path in parts.paths(job.cell.name, options.parts):
         path.unlink()
