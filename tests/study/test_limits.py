@@ -10,6 +10,7 @@ import yaml
 from hiddenstate import models, papers
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import limits as crafting
+from hiddenstate.papers.worst_case_init import limits as initial
 from hiddenstate.pipeline.family import sampled
 from hiddenstate.study import config
 
@@ -159,3 +160,88 @@ def test_a_stage_may_be_given_as_weights_that_a_file_has(tmp_path, monkeypatch, 
         config.section(scale("mine", {"seed": 1, "worst_case_init": section}), "worst_case_init")
     except InputError as other:  # of what else the section asks for
         assert told not in str(other)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Data of the user's own: features of three classes in 21 + 20 records, and folders of two."""
+    monkeypatch.setenv("HIDDENSTATE_DATA", str(tmp_path))
+    for name, classes, width in (("own", 3, 4), ("wide", 3, 5), ("one", 1, 4)):
+        parts = {}
+        for part, records in (("public", 21), ("private", 20), ("test", 6)):
+            parts[f"{part}_x"] = np.ones((records, width), np.float32)
+            parts[f"{part}_y"] = np.arange(records) % classes
+        np.savez(tmp_path / f"{name}.npz", **parts)
+    for kind in "ab":
+        (tmp_path / "images/train" / kind).mkdir(parents=True)
+        for i in range(3):
+            (tmp_path / "images/train" / kind / f"{i}.png").touch()
+    for name, record in (("four", np.ones(4)), ("five", np.ones(5)), ("inf", np.full(4, np.inf))):
+        np.save(tmp_path / f"{name}.npy", record)
+    monkeypatch.chdir(tmp_path)
+
+
+def of_own(scale, **changes):
+    """Path of a scale file with one task on data of the user's own."""
+    stage = {"dataset": "features:own.npz", "epochs": 1, "batch_size": 8, "learning_rate": 0.1}
+    task = {
+        **{"dataset": "features:own.npz", "trains": "last layer", "label": 2, "private": 20},
+        **{"steps": 1, "learning_rate": {"average": 1, "worst": 1}, "models": 2},
+        "pretraining": [stage],
+    }
+    section = {
+        **{"shows": "mine", "delta": 1e-5, "repeats": 1, "ideal_audits": 100},
+        **{"tasks": {"mine": changed(task, changes)}},
+        "figure1": [{"task": "mine", "epochs": [0, 1], "epsilons": [4]}],
+    }
+    return scale("mine", {"seed": 1, "worst_case_init": section})
+
+
+IMAGES = {
+    **{"dataset": "folder:images", "model": "cifar_cnn", "trains": "all layers", "private": 3},
+    **{"pretraining.0.dataset": "folder:images", "pretraining.0.batch_size": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"label": 3}, "label: got 3; expected one of the 3 classes"),
+        (IMAGES, "label: got 2; expected one of"),
+        ({"private": 21}, "private: got 21; expected 20"),
+        ({"pretraining.0.batch_size": 22}, "pretraining.0.batch_size: got 22; expected at most 21"),
+        ({"pretraining.0.dataset": "features:wide.npz"}, "pretraining.0.dataset: got"),
+        ({"trains": "all layers"}, "trains: got 'all layers'; expected last layer"),
+        ({"canary": "five.npy"}, "got a record of shape (5,); expected (4,)"),
+        ({"canary": "inf.npy"}, "canary: got 'inf.npy'"),
+        ({"canary": "own.npz"}, "canary: got 'own.npz'"),
+        ({"dataset": "features:one.npz", "canary": "mislabelled"}, "canary: got 'mislabelled'"),
+        ({**IMAGES, "label": 1, "private": 4}, "private: got 4; expected 3"),
+    ],
+)
+def test_a_task_fits_data_of_the_user_s_own(own, scale, changes, told):
+    with pytest.raises(InputError) as refused:
+        config.read(of_own(scale, **changes))
+    assert "worst_case_init.tasks.mine." in str(refused.value) and told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"canary": "four.npy"},
+        {"canary": "mislabelled", "label": 9},
+        {"pretraining.0.batch_size": 21},
+        {"pretraining.0.half": False, "pretraining.0.batch_size": 41},
+        {"dataset": "features:absent.npz", "label": 1000},
+        {**IMAGES, "label": 1},
+    ],
+)
+def test_a_task_that_fits_its_data_is_taken(own, scale, changes):
+    config.read(of_own(scale, **changes))
+
+
+def test_the_widths_that_canaries_are_compared_with_are_the_models():
+    for name, width in initial.WIDTHS.items():
+        assert models.build(name)[-1].in_features == width
+    assert set(initial.WIDTHS) == set(models.MODELS)
