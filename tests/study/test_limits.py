@@ -10,7 +10,7 @@ import yaml
 from hiddenstate import models, papers
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import limits as crafting
-from hiddenstate.papers.worst_case_init import limits as initial
+from hiddenstate.pipeline import held
 from hiddenstate.pipeline.family import sampled
 from hiddenstate.study import config
 
@@ -146,7 +146,9 @@ def test_a_rate_is_refused_where_delta_covers_all_that_is_sampled():
 def test_the_parameters_that_canaries_are_counted_against_are_the_models():
     for name, count in crafting.PARAMETERS.items():
         assert count == models.parameter_count(models.build(name, 10))
-    assert set(crafting.PARAMETERS) == set(models.MODELS) - {"fcnn"}
+        more = models.parameter_count(models.build(name, 11)) - count
+        assert more == held.WIDTHS[name] + 1
+    assert set(crafting.PARAMETERS) == set(models.MODELS)
 
 
 def test_a_stage_may_be_given_as_weights_that_a_file_has(tmp_path, monkeypatch, scale):
@@ -242,6 +244,61 @@ def test_a_task_that_fits_its_data_is_taken(own, scale, changes):
 
 
 def test_the_widths_that_canaries_are_compared_with_are_the_models():
-    for name, width in initial.WIDTHS.items():
+    for name, width in held.WIDTHS.items():
         assert models.build(name)[-1].in_features == width
-    assert set(initial.WIDTHS) == set(models.MODELS)
+    assert set(held.WIDTHS) == set(models.MODELS)
+
+
+ALONE = {"dataset": "folder:images", "model": "cifar_cnn"}
+FEATURES = {"dataset": "features:own.npz", "model": "features"}
+
+
+def within(place, changes):
+    return {f"{place}.{key}": value for key, value in changes.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        ("linear_heuristic", within("training", FEATURES | {"records": 1000}), "training.model"),
+        (
+            "linear_heuristic",
+            within("training", ALONE | {"records": 1000}),
+            "training.records: got",
+        ),
+        (
+            "linear_heuristic",
+            {"expected.0.network": {**SMOKE["linear_heuristic"]["training"], **ALONE}},
+            "expected.0.network.records: got",
+        ),
+        (
+            "gradient_crafting",
+            within("networks.digits_convnet", ALONE | {"batch_size": 7}),
+            "networks.digits_convnet.batch_size: got 7; expected at most 6",
+        ),
+        (
+            "gradient_crafting",
+            within("networks.digits_convnet", FEATURES),
+            "networks.digits_convnet.model: got 'features'",
+        ),
+        (
+            "gradient_crafting",
+            within("one_run.networks.digits_cnn", ALONE | {"batch_size": 4}),
+            "one_run.networks.digits_cnn.batch_size: got 4; expected at most 3",
+        ),
+        (
+            "gradient_crafting",
+            within("one_run.networks.digits_cnn", ALONE | {"batch_size": 3, "canaries": [549_539]}),
+            "one_run.networks.digits_cnn.canaries: got 549,539; expected at most 549,538",
+        ),
+    ],
+)
+def test_a_network_fits_data_of_the_user_s_own(own, scale, name, changes, told):
+    section = copy.deepcopy(SMOKE[name])
+    if "expected.0.network" in changes:
+        network = changes["expected.0.network"]
+        fields = ("dataset", "model", "records", "figure4")
+        changes = {"expected.0.network": {key: network[key] for key in fields}}
+    with pytest.raises(InputError) as refused:
+        config.section(scale("mine", {"seed": 1, name: changed(section, changes)}), name)
+    assert f"{name}.{told}" in str(refused.value)

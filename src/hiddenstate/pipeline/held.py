@@ -1,15 +1,23 @@
 """What data sets hold, as limits of scale files are compared with it; no record is read."""
 
 import os
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from hiddenstate.datasets import data
+from hiddenstate.pipeline.family import at_most, limit
 from hiddenstate.pipeline.runnable import DATA, IMAGE
+
+WIDTHS = {
+    **{"mnist_cnn": 32, "mnist_linear": 784, "cifar_cnn": 128, "digits_cnn": 16, "digits_mlp": 16},
+    **{"digits_resnet": 16, "fcnn": 6, "resnet18": 512, "wrn_16_4": 256},
+}
+"""Features that the last layer of a model is shown."""
 
 CLASSES = {"digits": 10, "housing": 2, "mnist": 10, "cifar10": 10, "cifar100": 100}
 
@@ -74,3 +82,24 @@ def _folder(path: Path) -> Held | None:
     )
     records = sum(name.lower().endswith(data._IMAGES) for name in names)
     return Held(len(classes), records // 2, records - records // 2, IMAGE)
+
+
+class Network(Protocol):
+    """A section of a network that is trained as a whole."""
+
+    @property
+    def dataset(self) -> str: ...
+
+    @property
+    def model(self) -> str: ...
+
+
+def network(path: str, section: Network, key: str, needed: int) -> Iterator[str]:
+    """Limits of a network that DP-SGD trains on so many records, which ``key`` asks for."""
+    if section.model == "features":
+        yield limit(f"{path}.model", repr(section.model), "a network, whose layers are trained")
+    if found := held(section.dataset):
+        words = f"records, those of {section.dataset}"
+        yield from at_most(f"{path}.{key}", needed, found.train, words)
+        if found.classes < 2:
+            yield limit(f"{path}.dataset", repr(section.dataset), "data of two classes at least")

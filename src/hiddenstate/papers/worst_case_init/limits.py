@@ -17,16 +17,10 @@ from hiddenstate.papers.worst_case_init.grid import (
 )
 from hiddenstate.pipeline import runnable
 from hiddenstate.pipeline.family import at_most, limit
-from hiddenstate.pipeline.held import Held, held
+from hiddenstate.pipeline.held import WIDTHS, Held, held
 
 AUDITS = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure7")
 """Figures of audits, which take two models of a data set at least."""
-
-WIDTHS = {
-    **{"mnist_cnn": 32, "mnist_linear": 784, "cifar_cnn": 128, "digits_cnn": 16, "digits_mlp": 16},
-    **{"digits_resnet": 16, "fcnn": 6, "resnet18": 512, "wrn_16_4": 256},
-}
-"""Features that the last layer of a model is shown."""
 
 
 def limits(grid: WorstCaseInitGrid) -> Iterator[str]:
