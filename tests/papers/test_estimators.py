@@ -213,3 +213,20 @@ def test_a_sequential_audit_uses_fewer_models_for_nearly_the_same_power():
 
 def test_every_rule_of_the_list_is_drawn():
     assert list(figures.STYLES) == [rule.name for rule in methods.every(0.0)]
+
+
+def test_the_figure_shows_every_mechanism_of_a_scale_and_says_what_is_true_of_it():
+    truths = {"gaussian_mu0": 0, "gaussian_mu2": 2, "response": 1.5, "composed": 0.8}
+    rows = [
+        {"quantity": quantity, "cell": cell, "method": method, "x": n, "truth": truth}
+        | {"value": 0.05, "low": 0.04, "high": 0.06, "parameter": "epsilon"}
+        for quantity in ("exceedance", "median")
+        for cell, truth in (truths | {"composed_in": 0.8, "leak": 3.8}).items()
+        for method in figures.STYLES
+        for n in (100, 1000)
+    ]
+    with plotting.style():
+        drawn = figures.calibration.draw(pd.DataFrame(rows))
+    titles = [ax.get_title() for ax in drawn.axes[:4]]
+    assert "$\\mu$ = 2" in titles[0] and "$\\varepsilon$ = 1.5" in titles[1]
+    assert len(drawn.axes) == 8 and "composed" in titles[2] and "rare shift" in titles[3]
