@@ -48,6 +48,7 @@ REFUSED = [
     ("cyclic_bounds", {"base.records": 10**8}, "base.records: got 100,000,000; expected at most"),
     ("cyclic_bounds", {"base.records": 10**6}, "base.records: got 1,000,000; expected at most 300"),
     ("cyclic_bounds", {"sweeps.passes": [1, 10**6]}, "sweeps.passes: got 1,000,000; expected at"),
+    ("cyclic_bounds", {"base.records": 10**5}, "weak_convexities.3: got 1.0; expected less, as"),
     ("cyclic_bounds", {"delta": 0.99}, "delta: got 0.99; expected a smaller one, as base has"),
     ("cyclic_bounds", {"weak_convexities": [0.0]}, "weak_convexities: got [0.0]"),
     ("linear_heuristic", {"figure5.delta": 0.5}, "figure5.sampling_rates.0: got"),
