@@ -41,6 +41,8 @@ REFUSED = [
     ("estimators", {"response.epsilon": 1e-300}, "response.epsilon: got 1e-300"),
     ("estimators", {"gaussian": [{"mu": 1e-9}]}, "gaussian.0.mu: got 1e-09; expected 0, or"),
     ("estimators", {"composed.sampling_rate": 1}, "composed.sampling_rate: got 1; expected less"),
+    ("estimators", {"sequential.looks": [10, 10**6]}, "sequential.looks: got 1,000,000; expected"),
+    ("estimators", {"ladder": [1, 20]}, "ladder: got 1; expected at least 2 models"),
     ("estimators", {"ladder": [10**7]}, "ladder: got 10000000"),
     ("cyclic_bounds", {"tightness.growths": [1e6]}, "tightness.growths: got 1,000,000.0; expected"),
     ("cyclic_bounds", {"tightness.steps_per_pass": 10**6}, "tightness.passes"),

@@ -11,8 +11,9 @@ LEAST, MOST = 0.01, 19.0
 
 def limits(grid: EstimatorsGrid) -> Iterator[str]:
     """Scores beyond memory, mechanisms beyond doubles, and a ladder beyond all models."""
-    for key, numbers in (("scores", grid.scores), ("sequential.looks", grid.sequential.looks)):
-        yield from at_most(key, max(numbers), 1e6, "scores of a data set")
+    yield from at_most("scores", max(grid.scores), 1e6, "scores of a data set")
+    looks = max(grid.sequential.looks)
+    yield from at_most("sequential.looks", looks, 1e5, "models, whose null law memory holds")
     if grid.leak.shift < 1e-6:
         yield limit("leak.shift", grid.leak.shift, "at least 1e-06")
     elif not LEAST <= (epsilon := grid.leak.setting.truth) <= MOST:
@@ -25,6 +26,8 @@ def limits(grid: EstimatorsGrid) -> Iterator[str]:
             yield limit(f"gaussian.{i}.mu", gaussian.mu, f"0, or at least {LEAST}")
     if grid.composed.sampling_rate == 1:
         yield limit("composed.sampling_rate", 1, "less than 1; a full batch is one of `gaussian`")
+    if min(grid.ladder) < 2:
+        yield limit("ladder", min(grid.ladder), "at least 2 models, whose scores are ranked")
     if min(grid.ladder) > grid.models:
         expected = f"one of at most {grid.models:,}, the models"
         yield limit("ladder", min(grid.ladder), expected)
