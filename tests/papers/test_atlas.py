@@ -21,7 +21,7 @@ from hiddenstate.atlas.words import Answer
 from hiddenstate.auditing import Averaged, lower_bound
 from hiddenstate.errors import InputError
 from hiddenstate.papers import encoding_loss, gradient_crafting, linear_heuristic, worst_case_init
-from hiddenstate.papers.atlas import FAMILY, trained
+from hiddenstate.papers.atlas import FAMILY, figures, trained
 from hiddenstate.papers.atlas.cells import AtlasGrid, Ordered, Sampled
 from hiddenstate.papers.gradient_crafting import stated
 from hiddenstate.papers.linear_heuristic.grid import HistoryCurves
@@ -564,3 +564,12 @@ def test_the_regulariser_that_forgets_leaves_the_last_step():
     assert LOWER["forgetting regulariser"].compute(fixed, DELTA) == pytest.approx(
         gaussian.epsilon(mu, DELTA)
     )
+
+
+def test_long_titles_are_wrapped_beside_the_figure():
+    words = "a title of so many letters that no panel would be left beside it on a line"
+    part = pd.DataFrame(
+        [{"title": words, "words": "full batch", "group": "proven", "value": 1.0, "kind": "upper"}]
+    )
+    lines = figures._words(part).splitlines()
+    assert max(map(len, lines)) <= 46 and " ".join(lines[:-2]) == words

@@ -9,7 +9,7 @@ from scipy import integrate, stats
 from hiddenstate import plotting
 from hiddenstate.auditing import ApproxDP, Averaged, methods
 from hiddenstate.errors import InputError
-from hiddenstate.papers.estimators import cells, checks, estimates, figures, simulations
+from hiddenstate.papers.estimators import FAMILY, cells, checks, estimates, figures, simulations
 from hiddenstate.papers.estimators.bugs import BUGS
 from hiddenstate.papers.estimators.cells import (
     LEVEL,
@@ -213,3 +213,34 @@ def test_a_sequential_audit_uses_fewer_models_for_nearly_the_same_power():
 
 def test_every_rule_of_the_list_is_drawn():
     assert list(figures.STYLES) == [rule.name for rule in methods.every(0.0)]
+
+
+def test_the_figure_shows_every_mechanism_of_a_scale_and_says_what_is_true_of_it():
+    truths = {"gaussian_mu0": 0, "gaussian_mu2": 2, "response": 1.5, "composed": 0.8}
+    rows = [
+        {"quantity": quantity, "cell": cell, "method": method, "x": n, "truth": truth}
+        | {"value": 0.05, "low": 0.04, "high": 0.06, "parameter": "epsilon"}
+        for quantity in ("exceedance", "median")
+        for cell, truth in (truths | {"composed_in": 0.8, "leak": 3.8}).items()
+        for method in figures.STYLES
+        for n in (100, 1000)
+    ]
+    with plotting.style():
+        drawn = figures.calibration.draw(pd.DataFrame(rows))
+    titles = [ax.get_title() for ax in drawn.axes[:4]]
+    assert "$\\mu$ = 2" in titles[0] and "$\\varepsilon$ = 1.5" in titles[1]
+    assert len(drawn.axes) == 8 and "composed" in titles[2] and "rare shift" in titles[3]
+
+
+def test_what_a_cell_costs_grows_with_its_audits_scores_and_looks():
+    """At laptop scale the cells took 20, 2.6 and 1 seconds."""
+    loss, cost, stop = (work.cost for work in FAMILY.works)
+    grid = config.read(SCALES / "laptop.yaml").estimators
+    calibration, (zoo,), (looks,) = (work(grid) for work in (calibrated, detected, cells.sequenced))
+    assert cost(calibration[0]) == pytest.approx(20, rel=0.05)
+    assert loss(zoo) == pytest.approx(2.6) and stop(looks) == pytest.approx(1, rel=0.2)
+    p = calibration[0].parameters
+    more = Cell("more", p.model_copy(update={"audits": 10 * p.audits}))
+    assert cost(more) == pytest.approx(10 * cost(calibration[0]), rel=0.1)
+    late = Cell("late", looks.parameters.model_copy(update={"looks": [10, 10_000]}))
+    assert stop(late) == pytest.approx(11)

@@ -10,6 +10,7 @@ import yaml
 from hiddenstate import models, papers
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import limits as crafting
+from hiddenstate.pipeline import held
 from hiddenstate.pipeline.family import sampled
 from hiddenstate.study import config
 
@@ -25,6 +26,8 @@ README = STAGE | {
 
 # Each was accepted, and failed in a job, a figure or a table.
 REFUSED = [
+    ("atlas", {"released.0.steps": 10**6, "runs": 10**4}, "released.0.steps: got 1,000,000;"),
+    ("atlas", {"settings.0.title": "long " * 30}, "settings.0.title: got 'long long"),
     ("encoding_loss", {"settings.0": {"sampling_rate": 1e-6, "steps": 1}}, "settings.0.sampling"),
     ("encoding_loss", {"settings.0.steps": 10**5, "runs": 10**5}, "runs: got 100,000; expected"),
     ("shuffling", {"repeated_batches": 10**5, "epochs": [1, 10**5]}, "expected at most 10 with"),
@@ -33,11 +36,22 @@ REFUSED = [
     ("estimators", {"scores": [10**8]}, "scores: got 100,000,000; expected at most 1e+06"),
     ("estimators", {"sequential.looks": [10**7]}, "sequential.looks"),
     ("estimators", {"leak.shift": 1e-300}, "leak.shift: got 1e-300"),
+    ("estimators", {"leak.shift": 100}, "leak.shift: got 100.0; expected 0.01 to 19.0 for"),
+    ("estimators", {"leak.delta": 0.5}, "leak.shift: got 2.0; expected 0.01 to 19.0 for the"),
+    ("estimators", {"response.epsilon": 1e-300}, "response.epsilon: got 1e-300"),
+    ("estimators", {"gaussian": [{"mu": 1e-9}]}, "gaussian.0.mu: got 1e-09; expected 0, or"),
     ("estimators", {"composed.sampling_rate": 1}, "composed.sampling_rate: got 1; expected less"),
+    ("estimators", {"sequential.looks": [10, 10**6]}, "sequential.looks: got 1,000,000; expected"),
+    ("estimators", {"ladder": [1, 20]}, "ladder: got 1; expected at least 2 models"),
     ("estimators", {"ladder": [10**7]}, "ladder: got 10000000"),
     ("cyclic_bounds", {"tightness.growths": [1e6]}, "tightness.growths: got 1,000,000.0; expected"),
     ("cyclic_bounds", {"tightness.steps_per_pass": 10**6}, "tightness.passes"),
     ("cyclic_bounds", {"sweeps.weak_convexity": [1.0, 2.0]}, "sweeps.weak_convexity"),
+    ("cyclic_bounds", {"base.records": 10**8}, "base.records: got 100,000,000; expected at most"),
+    ("cyclic_bounds", {"base.records": 10**6}, "base.records: got 1,000,000; expected at most 300"),
+    ("cyclic_bounds", {"sweeps.passes": [1, 10**6]}, "sweeps.passes: got 1,000,000; expected at"),
+    ("cyclic_bounds", {"base.records": 10**5}, "weak_convexities.3: got 1.0; expected less, as"),
+    ("cyclic_bounds", {"delta": 0.99}, "delta: got 0.99; expected a smaller one, as base has"),
     ("cyclic_bounds", {"weak_convexities": [0.0]}, "weak_convexities: got [0.0]"),
     ("linear_heuristic", {"figure5.delta": 0.5}, "figure5.sampling_rates.0: got"),
     ("linear_heuristic", {"training.figure2.0.sampling_rate": 1e-6}, "training.figure2.0.sampling"),
@@ -145,7 +159,9 @@ def test_a_rate_is_refused_where_delta_covers_all_that_is_sampled():
 def test_the_parameters_that_canaries_are_counted_against_are_the_models():
     for name, count in crafting.PARAMETERS.items():
         assert count == models.parameter_count(models.build(name, 10))
-    assert set(crafting.PARAMETERS) == set(models.MODELS) - {"fcnn"}
+        more = models.parameter_count(models.build(name, 11)) - count
+        assert more == held.WIDTHS[name] + 1
+    assert set(crafting.PARAMETERS) == set(models.MODELS)
 
 
 def test_a_stage_may_be_given_as_weights_that_a_file_has(tmp_path, monkeypatch, scale):
@@ -159,3 +175,143 @@ def test_a_stage_may_be_given_as_weights_that_a_file_has(tmp_path, monkeypatch, 
         config.section(scale("mine", {"seed": 1, "worst_case_init": section}), "worst_case_init")
     except InputError as other:  # of what else the section asks for
         assert told not in str(other)
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Data of the user's own: features of three classes in 21 + 20 records, and folders of two."""
+    monkeypatch.setenv("HIDDENSTATE_DATA", str(tmp_path))
+    for name, classes, width in (("own", 3, 4), ("wide", 3, 5), ("one", 1, 4)):
+        parts = {}
+        for part, records in (("public", 21), ("private", 20), ("test", 6)):
+            parts[f"{part}_x"] = np.ones((records, width), np.float32)
+            parts[f"{part}_y"] = np.arange(records) % classes
+        np.savez(tmp_path / f"{name}.npz", **parts)
+    for kind in "ab":
+        (tmp_path / "images/train" / kind).mkdir(parents=True)
+        for i in range(3):
+            (tmp_path / "images/train" / kind / f"{i}.png").touch()
+    for name, record in (("four", np.ones(4)), ("five", np.ones(5)), ("inf", np.full(4, np.inf))):
+        np.save(tmp_path / f"{name}.npy", record)
+    monkeypatch.chdir(tmp_path)
+
+
+def of_own(scale, **changes):
+    """Path of a scale file with one task on data of the user's own."""
+    stage = {"dataset": "features:own.npz", "epochs": 1, "batch_size": 8, "learning_rate": 0.1}
+    task = {
+        **{"dataset": "features:own.npz", "trains": "last layer", "label": 2, "private": 20},
+        **{"steps": 1, "learning_rate": {"average": 1, "worst": 1}, "models": 2},
+        "pretraining": [stage],
+    }
+    section = {
+        **{"shows": "mine", "delta": 1e-5, "repeats": 1, "ideal_audits": 100},
+        **{"tasks": {"mine": changed(task, changes)}},
+        "figure1": [{"task": "mine", "epochs": [0, 1], "epsilons": [4]}],
+    }
+    return scale("mine", {"seed": 1, "worst_case_init": section})
+
+
+IMAGES = {
+    **{"dataset": "folder:images", "model": "cifar_cnn", "trains": "all layers", "private": 3},
+    **{"pretraining.0.dataset": "folder:images", "pretraining.0.batch_size": 3},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"label": 3}, "label: got 3; expected one of the 3 classes"),
+        (IMAGES, "label: got 2; expected one of"),
+        ({"private": 21}, "private: got 21; expected 20"),
+        ({"pretraining.0.batch_size": 22}, "pretraining.0.batch_size: got 22; expected at most 21"),
+        ({"pretraining.0.dataset": "features:wide.npz"}, "pretraining.0.dataset: got"),
+        ({"trains": "all layers"}, "trains: got 'all layers'; expected last layer"),
+        ({"canary": "five.npy"}, "got a record of shape (5,); expected (4,)"),
+        ({"canary": "inf.npy"}, "canary: got 'inf.npy'"),
+        ({"canary": "own.npz"}, "canary: got 'own.npz'"),
+        ({"dataset": "features:one.npz", "canary": "mislabelled"}, "canary: got 'mislabelled'"),
+        ({**IMAGES, "label": 1, "private": 4}, "private: got 4; expected 3"),
+    ],
+)
+def test_a_task_fits_data_of_the_user_s_own(own, scale, changes, told):
+    with pytest.raises(InputError) as refused:
+        config.read(of_own(scale, **changes))
+    assert "worst_case_init.tasks.mine." in str(refused.value) and told in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"canary": "four.npy"},
+        {"canary": "mislabelled", "label": 9},
+        {"pretraining.0.batch_size": 21},
+        {"pretraining.0.half": False, "pretraining.0.batch_size": 41},
+        {"dataset": "features:absent.npz", "label": 1000},
+        {**IMAGES, "label": 1},
+    ],
+)
+def test_a_task_that_fits_its_data_is_taken(own, scale, changes):
+    config.read(of_own(scale, **changes))
+
+
+def test_the_widths_that_canaries_are_compared_with_are_the_models():
+    for name, width in held.WIDTHS.items():
+        assert models.build(name)[-1].in_features == width
+    assert set(held.WIDTHS) == set(models.MODELS)
+
+
+ALONE = {"dataset": "folder:images", "model": "cifar_cnn"}
+FEATURES = {"dataset": "features:own.npz", "model": "features"}
+
+
+def within(place, changes):
+    return {f"{place}.{key}": value for key, value in changes.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "told"),
+    [
+        ("linear_heuristic", within("training", FEATURES | {"records": 1000}), "training.model"),
+        (
+            "linear_heuristic",
+            within("training", ALONE | {"records": 1000}),
+            "training.records: got",
+        ),
+        (
+            "linear_heuristic",
+            {"expected.0.network": {**SMOKE["linear_heuristic"]["training"], **ALONE}},
+            "expected.0.network.records: got",
+        ),
+        (
+            "gradient_crafting",
+            within("networks.digits_convnet", ALONE | {"batch_size": 7}),
+            "networks.digits_convnet.batch_size: got 7; expected at most 6",
+        ),
+        (
+            "gradient_crafting",
+            within("networks.digits_convnet", FEATURES),
+            "networks.digits_convnet.model: got 'features'",
+        ),
+        (
+            "gradient_crafting",
+            within("one_run.networks.digits_cnn", ALONE | {"batch_size": 4}),
+            "one_run.networks.digits_cnn.batch_size: got 4; expected at most 3",
+        ),
+        (
+            "gradient_crafting",
+            within("one_run.networks.digits_cnn", ALONE | {"batch_size": 3, "canaries": [549_539]}),
+            "one_run.networks.digits_cnn.canaries: got 549,539; expected at most 549,538",
+        ),
+    ],
+)
+def test_a_network_fits_data_of_the_user_s_own(own, scale, name, changes, told):
+    section = copy.deepcopy(SMOKE[name])
+    if "expected.0.network" in changes:
+        network = changes["expected.0.network"]
+        fields = ("dataset", "model", "records", "figure4")
+        changes = {"expected.0.network": {key: network[key] for key in fields}}
+    with pytest.raises(InputError) as refused:
+        config.section(scale("mine", {"seed": 1, name: changed(section, changes)}), name)
+    assert f"{name}.{told}" in str(refused.value)

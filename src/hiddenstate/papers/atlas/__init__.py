@@ -15,7 +15,16 @@ them ours:
   or the loss-based baseline of gradient_crafting.
 """
 
-from hiddenstate.papers.atlas import bounds, cells, checks, estimates, figures, released, tables
+from hiddenstate.papers.atlas import (
+    bounds,
+    cells,
+    checks,
+    estimates,
+    figures,
+    limits,
+    released,
+    tables,
+)
 from hiddenstate.pipeline.family import Bounds, Family
 
 FAMILY = Family(
@@ -28,4 +37,5 @@ FAMILY = Family(
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),
+    limits=limits.limits,
 )

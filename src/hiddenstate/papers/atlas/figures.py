@@ -71,7 +71,7 @@ def _words(part: pd.DataFrame) -> str:
     first = part.iloc[0]
     standard = shown(proven(part), "upper", 3)
     setting = fill(first["words"].split(" (")[0], 46)
-    return f"{first['title']}\n{setting}\nstandard $\\varepsilon$ = {standard}"
+    return f"{fill(first['title'], 46)}\n{setting}\nstandard $\\varepsilon$ = {standard}"
 
 
 @figure(

@@ -1,9 +1,17 @@
 """Limits of sections of cyclic_bounds: what no job, figure or table could make."""
 
+import math
 from collections.abc import Iterator
 
-from hiddenstate.papers.cyclic_bounds.cells import CyclicBoundsGrid
+from hiddenstate.accounting import cyclic, divergence
+from hiddenstate.papers.cyclic_bounds.cells import CONSTANTS, CyclicBoundsGrid
 from hiddenstate.pipeline.family import at_most, limit
+
+MOST_STEPS = 30_000
+"""Of a pass, in which shifts are spent to the end but for rounding."""
+
+MOST_GROWTH = 700.0
+"""Logarithm of what a pass may grow a shift by, whose inverse is a normal double."""
 
 
 def limits(grid: CyclicBoundsGrid) -> Iterator[str]:
@@ -18,6 +26,25 @@ def limits(grid: CyclicBoundsGrid) -> Iterator[str]:
         yield limit("sweeps.weak_convexity", curvatures, "0 and others, whose limit it is")
     if max(grid.weak_convexities) == 0:
         yield limit("weak_convexities", grid.weak_convexities, "one above 0")
+    base, swept = grid.base, max(grid.sweeps.passes)
+    yield from at_most("base.records", base.records, 1e6, "records, each a step of a single pass")
+    in_a_pass = base.records // base.batch_size
+    yield from at_most("base.records", base.records, MOST_STEPS * base.batch_size, "at its batches")
+    yield from at_most("sweeps.passes", swept, 1e7, f"of {in_a_pass:,} steps", times=in_a_pass)
+    for i, curvature in enumerate(grid.weak_convexities):
+        run = base.run(weak_convexity=curvature)
+        most = max(math.log(constant(*run.curvature)) for constant in CONSTANTS.values())
+        if most * run.steps_per_pass > MOST_GROWTH:
+            words = f"less, as {run.steps_per_pass:,} steps of a pass grow a shift beyond doubles"
+            yield limit(f"weak_convexities.{i}", curvature, words)
+    runs = {"base": grid.base.run()}
+    passes = max(grid.audit.passes)
+    for i, data in enumerate(grid.audit.data):
+        runs[f"audit.data.{i}.base"] = data.base.run(passes=passes)
+    for key, run in runs.items():
+        if divergence.gaussian_epsilon(cyclic.composition(run), grid.delta) == 0:
+            words = f"a smaller one, as {key} has the standard epsilon 0 at it"
+            yield limit("delta", grid.delta, words)
     seen: dict[int, int] = {}
     for i, one in enumerate(grid.counterexamples):
         if one.passes > 1 and seen.setdefault(one.passes, one.steps) != one.steps:

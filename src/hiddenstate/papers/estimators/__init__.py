@@ -22,16 +22,34 @@ from hiddenstate.papers.estimators import (
     simulations,
     tables,
 )
-from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
+from hiddenstate.pipeline.cells import Cell
+from hiddenstate.pipeline.family import Bounds, Family, Simulate
+
+
+def calibration_cost(cell: Cell[cells.Calibrated]) -> float:
+    """Seconds of one core, of the bounds' own simulations and of all audits."""
+    p = cell.parameters
+    return sum(p.scores) * (2e-4 + 1.87e-6 * p.audits)
+
+
+def detection_cost(cell: Cell[cells.Detected]) -> float:
+    """Seconds of one core, of the models of all bugs."""
+    return 5.2e-5 * cell.parameters.models
+
+
+def sequential_cost(cell: Cell[cells.Sequential]) -> float:
+    """Seconds of one core, of the null law of the last look above all."""
+    return 1 + 1e-3 * cell.parameters.looks[-1]
+
 
 FAMILY = Family(
     title="How far the lower bounds can be trusted",
     reference="calibration of hiddenstate.auditing",
     grid=cells.EstimatorsGrid,
     works=(
-        Simulate(cells.detected, simulations.detect, cost=takes(2.6)),
-        Bounds(cells.calibrated, simulations.calibrate, cost=takes(20)),
-        Bounds(cells.sequenced, simulations.stop),
+        Simulate(cells.detected, simulations.detect, cost=detection_cost),
+        Bounds(cells.calibrated, simulations.calibrate, cost=calibration_cost),
+        Bounds(cells.sequenced, simulations.stop, cost=sequential_cost),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -12,12 +12,18 @@ from hiddenstate.papers.gradient_crafting.grid import (
     Network,
     OneRun,
 )
+from hiddenstate.pipeline import held
 from hiddenstate.pipeline.family import at_most, limit
-from hiddenstate.pipeline.runnable import DATA
 
 PARAMETERS = {
     **{"mnist_cnn": 25_386, "mnist_linear": 7850, "cifar_cnn": 550_570, "digits_cnn": 3690},
-    **{"digits_mlp": 1210, "digits_resnet": 3938, "resnet18": 11_173_962, "wrn_16_4": 2_748_890},
+    **{
+        "digits_mlp": 1210,
+        "digits_resnet": 3938,
+        "fcnn": 124,
+        "resnet18": 11_173_962,
+        "wrn_16_4": 2_748_890,
+    },
 }
 """Of models of ten classes."""
 
@@ -48,6 +54,8 @@ def _sweeps(grid: GradientCraftingGrid) -> Iterator[str]:
     if grid.housing:
         every.append(("housing", grid.housing))
     every += [(f"networks.{name}", network) for name, network in grid.networks.items()]
+    for name, network in grid.networks.items():
+        yield from held.network(f"networks.{name}", network, "batch_size", network.batch_size)
     for key, section in every:
         for i, sweep in enumerate(section.sweeps):
             place = f"{key}.sweeps.{i}"
@@ -86,9 +94,10 @@ def _one_run(part: OneRun, units: int) -> Iterator[str]:
         yield from at_most("one_run.housing", max(part.housing), most, "parameters")
     for name, network in part.networks.items():
         place = f"one_run.networks.{name}"
-        most = PARAMETERS.get(network.model, max(network.canaries))
-        yield from at_most(f"{place}.canaries", max(network.canaries), most, "parameters")
-        if (source := network.dataset.removeprefix("raw:")) in DATA:
-            half = (DATA[source][1] + 1) // 2
-            words = f"records, the half of {source} that is trained on"
-            yield from at_most(f"{place}.batch_size", network.batch_size, half, words)
+        yield from held.network(place, network, "batch_size", network.batch_size)
+        if (found := held.held(network.dataset)) and network.model in PARAMETERS:
+            each = held.WIDTHS[network.model] + 1
+            most = PARAMETERS[network.model] + each * (found.classes - 10)
+            yield from at_most(f"{place}.canaries", max(network.canaries), most, "parameters")
+            words = f"records, the half of {network.dataset} that is trained on"
+            yield from at_most(f"{place}.batch_size", network.batch_size, found.private, words)

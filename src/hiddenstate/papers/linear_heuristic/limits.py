@@ -4,11 +4,13 @@ from collections.abc import Iterator
 
 from hiddenstate.accounting.linear import last_iterate_epsilon
 from hiddenstate.accounting.pld import least_delta
-from hiddenstate.papers.linear_heuristic.grid import FixedNoise, LinearHeuristicGrid, Mechanism
+from hiddenstate.papers.linear_heuristic.expected_cells import ExpectingGrid
+from hiddenstate.papers.linear_heuristic.grid import FixedNoise, Mechanism
+from hiddenstate.pipeline import held
 from hiddenstate.pipeline.family import at_most, limit, sampled
 
 
-def limits(grid: LinearHeuristicGrid) -> Iterator[str]:
+def limits(grid: ExpectingGrid) -> Iterator[str]:
     """Mechanisms whose epsilon is 0 or not computed, rows that no training has, and more."""
     training, history, table = grid.training, grid.history, grid.table1
     one, rates = grid.figure1, enumerate(grid.figure5.sampling_rates)
@@ -57,6 +59,11 @@ def limits(grid: LinearHeuristicGrid) -> Iterator[str]:
         if row.batch < 0.005 * table.records:
             words = f"at least {0.005 * table.records:,.0f}, one record in 200"
             yield limit(f"table1.rows.{i}.batch", row.batch, words)
+    yield from held.network("training", training, "records", training.records)
+    for i, sweep in enumerate(grid.expected):
+        if network := sweep.network:
+            path = f"expected.{i}.network"
+            yield from held.network(path, network, "records", network.records)
     if training.views > 1 and training.dataset.removeprefix("raw:") == "housing":
         yield limit("training.views", training.views, "1, as these records are no images")
 

@@ -1,11 +1,13 @@
 """Limits of sections of worst_case_init: what no job, figure or table could make."""
 
+import math
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
+from hiddenstate.adversaries import canaries
 from hiddenstate.papers.worst_case_init.grid import (
     CANARIES,
     Task,
@@ -15,11 +17,10 @@ from hiddenstate.papers.worst_case_init.grid import (
 )
 from hiddenstate.pipeline import runnable
 from hiddenstate.pipeline.family import at_most, limit
+from hiddenstate.pipeline.held import WIDTHS, Held, held
 
 AUDITS = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure7")
 """Figures of audits, which take two models of a data set at least."""
-
-CLASSES = {"digits": 10, "mnist": 10, "cifar10": 10, "cifar100": 100}
 
 
 def limits(grid: WorstCaseInitGrid) -> Iterator[str]:
@@ -48,13 +49,45 @@ def _task(path: str, task: Task) -> Iterator[str]:
         elif task.model != "features":
             section = {"model": task.model, "dataset": stage.dataset}
             yield from runnable.problems(section, f"{path}.pretraining.{i}.")
-    classes = CLASSES.get(task.dataset.removeprefix("raw:"), task.label + 1)
-    if task.label >= classes:
-        yield limit(f"{path}.label", task.label, f"one of the {classes} classes, 0 the first")
+    found = held(task.dataset)
+    if task.model == "features" and (task.trains == "all layers" or len(task.pretraining) > 1):
+        words = "last layer, with one stage of pre-training, as features have no layers below"
+        yield limit(f"{path}.trains", repr(task.trains), words)
+    if found:
+        yield from _data(path, task, found)
     if task.canary not in CANARIES:
-        try:
-            # Mapped into memory, a file is opened without reading all of it.
-            np.load(task.canary, mmap_mode="r")
-        except (OSError, ValueError, EOFError):
-            words = f"{', '.join(CANARIES)} or a .npy file with an array"
-            yield limit(f"{path}.canary", repr(task.canary), words)
+        yield from _file(f"{path}.canary", task, found)
+
+
+def _data(path: str, task: Task, found: Held) -> Iterator[str]:
+    for i, stage in enumerate(task.pretraining):
+        if isinstance(stage, Weights) or not (shown := held(stage.dataset)):
+            continue
+        place, records = f"{path}.pretraining.{i}", shown.public if stage.half else shown.train
+        yield from at_most(f"{place}.batch_size", stage.batch_size, records, "records")
+        if task.model == "features" and math.prod(shown.shape) != math.prod(found.shape):
+            words = f"records of {math.prod(found.shape)} features, as {task.dataset} has"
+            yield limit(f"{place}.dataset", repr(stage.dataset), words)
+    if task.private != found.private:
+        yield limit(f"{path}.private", task.private, f"{found.private}, half of {task.dataset}")
+    # The other canaries have labels of their own.
+    if task.canary not in ("mislabelled", "clip_backdoor") and task.label >= found.classes:
+        words = f"one of the {found.classes} classes, 0 the first"
+        yield limit(f"{path}.label", task.label, words)
+    if task.canary == "mislabelled" and found.classes < 2:
+        yield limit(f"{path}.canary", repr(task.canary), "another, as the data have one class")
+
+
+def _file(key: str, task: Task, found: Held | None) -> Iterator[str]:
+    shape = found.shape if found else None
+    if task.trains == "last layer" and len(task.pretraining) > 1:
+        shape = (WIDTHS[task.model],) if task.model in WIDTHS else None
+    elif task.trains == "last layer" and shape:
+        shape = (math.prod(shape),)
+    try:
+        canaries.read(task.canary, shape or np.load(task.canary, mmap_mode="r").shape)
+    except (OSError, ValueError, EOFError, AttributeError) as error:
+        # An InputError, of which the path stands in front, is a ValueError.
+        reason = str(error).removeprefix(f"{task.canary}: ")
+        words = f"{', '.join(CANARIES)} or a .npy file with one record ({reason})"
+        yield limit(key, repr(task.canary), words)
