@@ -27,8 +27,14 @@ def limits(grid: ExpectingGrid) -> Iterator[str]:
         if isinstance(recipe, FixedNoise):
             mechanism = (recipe.noise_multiplier, recipe.sampling_rate, steps)
             yield from _told(f"training.{key}", mechanism, training.delta)
-    mechanism = (history.noise_multiplier, history.sampling_rate, history.steps)
-    yield from _told("history", mechanism, history.delta)
+    for key, setting, steps in (
+        ("quadratic", grid.quadratic, grid.quadratic.steps),
+        ("schedules", grid.schedules, min(grid.schedules.steps)),
+        ("optimisers", grid.optimisers, min(grid.optimisers.steps)),
+        ("history", history, history.steps),
+    ):
+        mechanism = (setting.noise_multiplier, setting.sampling_rate, steps)
+        yield from _told(key, mechanism, setting.delta)
     for key, part in (("figure1", one), ("optimisers", grid.optimisers), ("history", history)):
         if part.noise_multiplier <= 0.1:
             yield limit(f"{key}.noise_multiplier", part.noise_multiplier, "more than 0.1")
