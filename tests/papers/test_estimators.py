@@ -215,8 +215,11 @@ def test_every_rule_of_the_list_is_drawn():
     assert list(figures.STYLES) == [rule.name for rule in methods.every(0.0)]
 
 
-def test_the_figure_shows_every_mechanism_of_a_scale_and_says_what_is_true_of_it():
-    truths = {"gaussian_mu0": 0, "gaussian_mu2": 2, "response": 1.5, "composed": 0.8}
+@pytest.mark.parametrize("shown", [["2"], ["0.5", "2"], ["1", "3", "4"], ["0.5", "2", "4", "9"]])
+def test_the_figure_shows_every_kind_of_mechanism_and_says_what_is_true_of_it(shown):
+    """Of Gaussian shifts those nearest to 1 and 3, for a row of eight panels has tiny letters."""
+    truths = {"gaussian_mu0": 0, "response": 1.5, "composed": 0.8}
+    truths = {f"gaussian_mu{mu}": float(mu) for mu in shown} | truths
     rows = [
         {"quantity": quantity, "cell": cell, "method": method, "x": n, "truth": truth}
         | {"value": 0.05, "low": 0.04, "high": 0.06, "parameter": "epsilon"}
@@ -227,9 +230,12 @@ def test_the_figure_shows_every_mechanism_of_a_scale_and_says_what_is_true_of_it
     ]
     with plotting.style():
         drawn = figures.calibration.draw(pd.DataFrame(rows))
-    titles = [ax.get_title() for ax in drawn.axes[:4]]
-    assert "$\\mu$ = 2" in titles[0] and "$\\varepsilon$ = 1.5" in titles[1]
-    assert len(drawn.axes) == 8 and "composed" in titles[2] and "rare shift" in titles[3]
+    *gaussian, response, composed, leak = [
+        ax.get_title() for ax in drawn.axes[: len(drawn.axes) // 2]
+    ]
+    near = {"2": ["2"], "0.5 2": ["0.5", "2"], "1 3 4": ["1", "3"], "0.5 2 4 9": ["0.5", "2"]}
+    assert gaussian == [f"Gaussian, $\\mu$ = {mu}" for mu in near[" ".join(shown)]]
+    assert "$\\varepsilon$ = 1.5" in response and "composed" in composed and "rare" in leak
 
 
 def test_what_a_cell_costs_grows_with_its_audits_scores_and_looks():
