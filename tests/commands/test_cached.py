@@ -102,6 +102,7 @@ def test_scores_of_data_that_were_replaced_are_refused(capsys, tiny, monkeypatch
     monkeypatch.setenv("HIDDENSTATE_DATA", str(tiny))
     text = TINY.replace("dataset: digits", "dataset: 'features:own.npz'")
     text = text.replace("model: digits_cnn", "model: features\n      trains: last layer")
+    text = text.replace("batch_size: 64", "batch_size: 20")
     text = text.replace("private: 719", "private: 20\n      canary: clip_backdoor")
     (tiny / "tiny.yaml").write_text(text)
 
