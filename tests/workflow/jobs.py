@@ -40,6 +40,9 @@ def serve(connection):
         end_with_parent()
         for number, file in enumerate(files):
             os.dup2(file, number)
+        # A stream remembers if its file could be sought in, and a pipe cannot.
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", 1, errors="backslashreplace", closefd=False)  # noqa: SIM115
         status = 1
         try:
             status = job(**asked)
