@@ -1,4 +1,4 @@
-"""What data sets hold, as limits of scale files are compared with it; no record is read."""
+"""Content of data sets, with which limits of scale files compare; no record is read."""
 
 import os
 from collections.abc import Iterator
@@ -36,7 +36,7 @@ class Held(NamedTuple):
 
 
 def held(source: str) -> Held | None:
-    """What the data set of ``source``, as for ``data.splits``, holds.
+    """Classes, halves and shape of records of the data set of ``source``, as for ``data.splits``.
 
     None of one that is absent or cannot be read, which its jobs refuse with the reason.
     """
