@@ -121,6 +121,18 @@ def accuracy_95(estimates: pd.DataFrame) -> Found:
     return _listed(found, printed)
 
 
+@check
+def accuracy_95_starts(estimates: pd.DataFrame) -> Found:
+    """Accuracies of models of all records at epsilon 10, each at least 95 % in both cases."""
+    notes = []
+    for case in ("average", "worst"):
+        found, printed = _models(estimates, case)
+        one = _one(found, printed, 10.0)
+        yield Within(f"accuracy in %, {case} case, epsilon 10", one, low=95)
+        notes.append(f"{case} {one.value:.1f} %")
+    return f"At epsilon 10: {', '.join(notes)}."
+
+
 Models = dict[float, pd.Series]
 """Accuracies in % of single models, by epsilon."""
 
