@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pandas as pd
 from made_up import count, once, repeats
 
@@ -178,6 +179,19 @@ def many(below, of=16):
     return trained(shares)
 
 
+def ranked(slope, of=41):
+    """Audits that find more by a slope where the heuristic is larger, among others' noise."""
+    heuristic = np.linspace(-1.7, 1.7, of)
+    # In an order that has nothing to do with the heuristic's.
+    noise = repeats(0.0, 1.0, of)[7 * np.arange(of) % of]
+    shares = 0.5 + 0.05 * (slope * heuristic + noise)
+    parts = [
+        trained({("figure4", "natural", i, 100): share}, width=1e-9, heuristic=6 + x)
+        for i, (share, x) in enumerate(zip(shares, heuristic, strict=True))
+    ]
+    return pd.concat(parts)
+
+
 def printed(origin_values):
     rows = [
         {"origin": origin, "method": method, "value": value}
@@ -294,6 +308,11 @@ CASES = {
         "agrees": partial(many, 1.0, of=60),
         "contradicts": partial(many, 0.25),
         "undecided": partial(many, 0.75),
+    },
+    "predictive": {
+        "agrees": partial(ranked, 1.0),
+        "contradicts": partial(ranked, -1.0),
+        "undecided": partial(ranked, 0.2),
     },
     "table1_similar": {
         "agrees": partial(table1, (0.42, 0.43, 0.42), width=0.1),

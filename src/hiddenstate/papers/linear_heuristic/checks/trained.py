@@ -99,6 +99,22 @@ def trained_below(estimates: pd.DataFrame) -> Found:
 
 
 @check
+def predictive(estimates: pd.DataFrame) -> Found:
+    """Figures 2 and 4, Table 1: audits find more where the heuristic is larger."""
+    rows = _audits(estimates, "figure2", "figure4", "table1")
+    needed(rows.iloc[3:])
+    found = rows["found"].corr(rows["heuristic"], method="spearman")
+    # The error of a rank correlation of normal values (Fieller, Hartley and Pearson 1957).
+    error = (1 - found**2) * math.sqrt(1.06 / (len(rows) - 3))
+    yield Within("rank correlation", Estimate(found, error, least=-1, most=1), low=0)
+    near = (rows["found"] >= HALF * rows["heuristic"]) & (rows["found"] <= rows["heuristic"] / HALF)
+    return (
+        f"Rank correlation of {len(rows)} audits with the heuristic: {found:.2f}. {near.sum()} of "
+        "them are within a factor of two of it."
+    )
+
+
+@check
 def table1_similar(estimates: pd.DataFrame) -> Found:
     """Table 1: with similar heuristic epsilons, batch sizes give similar models and estimates."""
     rows = _audits(estimates, "table1")
