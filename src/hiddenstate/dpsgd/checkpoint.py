@@ -598,17 +598,15 @@ def _chunks(
 ) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     """Chunks in a directory, or ``within`` it, by name; None for one that a loss of power emptied.
 
-    A file below the directory that is not named as a chunk is none.
+    A file that is not named as ``Checkpoint.write`` does is none, such as a program's copy of one.
     Parts of a cell share a directory, so another may remove its chunks and folders meanwhile.
     """
     if directory is None:
         return
     folders = islice(os.walk(directory), None if within else 1)  # passes over what is gone
     names = (Path(at) / name for at, _, files in folders for name in files)
-    # Names that begin with a dot are those of files that are being written (``atomic``).
-    for path in sorted(path for path in names if path.match("[!.]*.npz")):
-        if within and not re.fullmatch(r"(in|out)-\d+-\d+\.npz", path.name):
-            continue
+    named = re.compile(r"(in|out)-[0-9]+-[0-9]+\.npz")
+    for path in sorted(path for path in names if named.fullmatch(path.name)):
         try:
             found = arrays(path, _KEPT) if path.stat().st_size else None
         except (FileNotFoundError, InputError) as error:
