@@ -215,9 +215,11 @@ def test_what_would_be_read_as_other_numbers_is_refused(kernel):
     broken = np.where(np.arange(70)[:, None] == 3, np.inf, x)
     for wrong_x, wrong_y, message in (
         (x + 1j, y, "x: got an array of complex"), (x.astype(str), y, "x: got an array of <U"),
-        (broken, y, "x: record 3 has entries"), (x * np.float64(1e300), y, "x: record 0 has entries"),
+        (broken, y, "x: record 3 has entries"),
+        (x * np.float64(1e300), y, "x: record 0 has entries"),
         (x, y + 0.7, r"y: record 0 has the label \d\.7; expected an integer from 0 to 1"),
-        (x, y + 0j, "y: got an array of complex"), (x, y + np.nan, "y: record 0 has the label nan"),
+        (x, y + 0j, "y: got an array of complex"),
+        (x, y + np.nan, "y: record 0 has the label nan"),
         (x, np.where(np.arange(70) == 5, 2, y), "y: record 5 has the label 2;"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=message):
