@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from hiddenstate.accounting import batched
 from hiddenstate.dpsgd.known import FixedCanary, Known
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import Reshuffled, is_shuffled
+from hiddenstate.sampling import Ordered, Reshuffled, is_shuffled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -108,7 +108,8 @@ class BatchSums:
         if canary.coordinate < 0:
             raise InputError(f"observers: got the canary {canary}; expected one in one coordinate")
         if (
-            not is_shuffled(sampling)
+            not isinstance(sampling, Ordered)
+            or not is_shuffled(sampling)
             or mechanism.adjacency != "replace"
             or not mechanism.noise_multiplier > 0
         ):
