@@ -217,7 +217,7 @@ class Trainer(Kernel[NDArray[Any]]):
                     f"batches: got an array of {row.dtype}, shape {row.shape}; expected the "
                     "records' indices, integers"
                 )
-        found = np.concatenate(rows).astype(np.int64) if rows else _NONE
+        found = np.concatenate(rows).astype(np.int64, copy=False) if rows else _NONE
         if found.size and (found.min() < 0 or found.max() >= len(self._x)):
             raise InputError(
                 f"batches: got indices from {found.min()} to {found.max()}; expected those of "
