@@ -71,11 +71,13 @@ def test_files_that_hold_no_record_are_refused_by_name(tmp_path):
     whole = path.read_bytes()
     np.save(path, np.full((2, 3), "a"))
     words = path.read_bytes()
+    np.save(path, np.full((2, 3), 1 + 2j))  # of which a half would be dropped
+    complex_ = path.read_bytes()
     np.save(path, np.array([{}, {}]), allow_pickle=True)
     objects = path.read_bytes()
     np.savez(tmp_path / "record.npz", record=np.ones((2, 3)))
     archive = (tmp_path / "record.npz").read_bytes()
-    for content in (whole[:-1], b"", b"no array", words, objects, archive):
+    for content in (whole[:-1], b"", b"no array", words, complex_, objects, archive):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"record\.npy: not a readable \.npy file"):
             read(path, (2, 3))
@@ -98,6 +100,13 @@ def test_a_mislabelled_record_has_a_wrong_label_that_any_class_may_be():
     assert len(seen) == 6  # P(one of the six pairs is missing) < 6 (5/6)^60 = 1e-4; seeds fixed
     with pytest.raises(InputError, match="classes"):
         mislabelled(x, y, 1, stream(0))
+
+
+def test_a_mislabelled_record_stays_as_it_was_drawn():
+    x = np.ones((6, 2), np.float32)
+    canary = mislabelled(x, np.zeros(6, np.int64), 3, stream(0, "mislabelled"))
+    x[:] = 7
+    np.testing.assert_array_equal(canary.x, [1, 1])
 
 
 def test_a_clip_backdoor_takes_logits_as_a_model_gives_them():

@@ -212,6 +212,35 @@ def test_every_gradient_is_read_before_the_first_step(monkeypatch):
     assert "gradients" not in order[order.index("score", 2) - 1 :]
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"record": (X[0] + 1j, 0)}, "canary: its record: got an array of complex64"),
+        ({"record": (X[0], 0.7)}, r"canary: its record has the label 0\.7"),
+        ({"record": (X[0], 1 + 1j)}, "canary: its label: got"),
+        ({"record": (X[0, :7], 0)}, r"canary: its record has shape \(7,\); expected \(8,\)"),
+        ({"record": (np.full(8, np.nan), 0)}, "canary: its record holds nan"),
+        ({"gradients": np.full((5, 68), 0.01j)}, "canary: its gradients: got an array of complex"),
+    ],
+)
+@pytest.mark.parametrize("world", ["in", "out"])
+def test_canaries_of_no_real_numbers_are_refused(changes, message, world):
+    class Wrong:
+        name, coordinate, record, gradients = "wrong", -1, None, None
+
+        def canary(self, known):
+            vars(self).update(changes)
+            return self
+
+        def score(self, last):
+            return 0.0
+
+    if world == "out" and "gradients" in changes:
+        return  # they are read where they are inserted
+    with pytest.raises(InputError, match=message):
+        crafted._observed(run(small(), world), (Wrong(),), False)
+
+
 def test_gradients_beyond_the_clipping_norm_are_refused():
     class Loud(RandomCoordinate):
         def canary(self, known):

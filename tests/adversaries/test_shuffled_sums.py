@@ -20,16 +20,22 @@ pytestmark = pytest.mark.usefixtures("one_sum")
 PAIRS = (batched.SWAPPED, batched.ZEROED, batched.SILENT)
 
 
-def log_density(sums, noise, shift, redrawn):
-    """By the law of total probability: all places of the record, of each epoch or of all."""
+def log_density(sums, noise, shift, redrawn, chances=None):
+    """By the law of total probability: all places of the record, of each epoch or of all.
+
+    The last chance is that to sit out.
+    """
     epochs, batches = sums.shape
-    places = itertools.product(range(batches), repeat=epochs if redrawn else 1)
+    chances = [1 / batches] * batches + [0] if chances is None else chances
+    places = itertools.product(range(batches + 1), repeat=epochs if redrawn else 1)
     total = []
     for place in places:
-        means = np.zeros_like(sums)
+        means = np.zeros((epochs, batches + 1))
         means[np.arange(epochs), list(place) * (1 if redrawn else epochs)] = shift
-        total.append(stats.norm.logpdf(sums, means, noise).sum())
-    return np.logaddexp.reduce(total) - math.log(len(total))
+        chance = math.prod(chances[one] for one in place)
+        density = stats.norm.logpdf(sums, means[:, :batches], noise).sum()
+        total.append(density + (math.log(chance) if chance else -math.inf))
+    return np.logaddexp.reduce(total)
 
 
 @pytest.mark.parametrize("redrawn", [False, True])
@@ -41,6 +47,21 @@ def test_the_ratio_is_that_of_densities(pair, redrawn):
     np.testing.assert_allclose(shown.ratio(sums), expected, rtol=1e-12)
     other = Shuffled(0.7, 4, 3, pair, not redrawn)
     assert np.abs(other.ratio(sums) - expected).max() > 0.01
+
+
+@pytest.mark.parametrize("redrawn", [False, True])
+@pytest.mark.parametrize("chances", [(0.4, 0.3, 0.3, 0.0), (0.3, 0.3, 0.3, 0.1), (5 / 6, 1 / 6, 0)])
+@pytest.mark.parametrize("pair", PAIRS)
+def test_the_ratio_of_batches_of_several_sizes_is_that_of_densities(pair, chances, redrawn):
+    batches = len(chances) - 1
+    shown = Shuffled(0.7, batches, 3, pair, redrawn)
+    sums = np.random.default_rng(0).normal(0.4, 1, (5, 3, batches))
+    expected = [
+        np.subtract(*(log_density(s, 0.7, shift, redrawn, chances) for shift in pair)) for s in sums
+    ]
+    found = shown.ratio(sums, np.array(chances[:-1]))
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert np.abs(shown.ratio(sums) - expected).max() > 0.01
 
 
 @pytest.mark.parametrize("redrawn", [False, True])
@@ -79,24 +100,36 @@ def ensemble(sampling, **changes):
     return Ensemble(model, mechanism, x, rng.integers(3, size=11), canary, torch.zeros(18))
 
 
-@pytest.mark.parametrize(("sampling", "redrawn"), [(Cyclic(4, True), False), (Reshuffled(4), True)])
-def test_the_observer_sees_the_sums_of_a_training(sampling, redrawn):
+@pytest.mark.parametrize(
+    ("sampling", "redrawn", "sizes"),
+    [
+        (Cyclic(4, True), False, (4, 4, 4)),
+        (Reshuffled(4), True, (4, 4, 4)),
+        (Cyclic(5, True), False, (5, 5, 2)),
+        (Reshuffled(5, drop_last=False), True, (5, 5, 2)),
+        (Reshuffled(5), True, (5, 5)),
+        (Cyclic(20, True), False, (12,)),
+    ],
+)
+def test_the_observer_sees_the_sums_of_a_training(sampling, redrawn, sizes):
     audit = ensemble(sampling)
+    shape, chances = (6 // len(sizes), len(sizes)), np.array(sizes) / 12
     table = scores(audit, models=4, seed=3, observers={"all": BatchSums()})
     assert list(table["adversary"].unique()) == [LAST, "all"]
-    shown = Shuffled(0.8, 3, 2, batched.SILENT, redrawn)
+    shown = Shuffled(0.8, shape[1], shape[0], batched.SILENT, redrawn)
     for world in ("in", "out"):
         for index in range(4):
             run = Run(world, 0, index, audit, audit.clipped_sum(), 3, ())
             path = [0.0, *(float(theta[0]) for theta in run.iterates())]
-            sums = -np.diff(path).reshape(2, 3) / 0.3 / 2.0
+            sums = -np.diff(path).reshape(shape) / 0.3 / 2.0
             rows = table[(table["world"] == world) & (table["run"] == index)]
             found = rows.set_index("adversary")["score"]
-            assert found["all"] == pytest.approx(float(shown.ratio(sums)), rel=1e-5)
+            assert found["all"] == pytest.approx(float(shown.ratio(sums, chances)), rel=1e-5)
             # Each epoch has one visit: with it, the sum is the noise's.
             sign = 1 if world == "in" else -1
             visits = [run.adds(step) for step in range(1, 7)]
-            assert np.reshape(visits, (2, 3)).sum(axis=1).tolist() == [1, 1]
+            assert np.reshape(visits, shape).sum(axis=1).max() == 1
+            assert sum(sizes) < 12 or sum(visits) == shape[0]
             noise = sums.ravel() - sign * np.array(visits)
             assert np.abs(noise).max() < 4 * 0.8
 

@@ -1,6 +1,7 @@
 """Cells that are trained in parts: by several processes, in several folders, at several times."""
 
 import json
+import math
 
 import pandas as pd
 import pytest
@@ -92,7 +93,9 @@ def test_an_overlap_is_taken_once_if_it_agrees_and_refused_if_not(capsys, tiny, 
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("what", ["start", "revision", "numerics", "seed", "damage", "name"])
+@pytest.mark.parametrize(
+    "what", ["start", "revision", "numerics", "seed", "damage", "name", "score", "one score"]
+)
 def test_a_part_of_something_else_is_refused_by_name(capsys, tiny, started, what, monkeypatch):
     assert train(capsys, "--part", "1/2", "--out", part("a")) == (0, "")
     path, expected = tiny / part("a"), part("a")
@@ -108,7 +111,14 @@ def test_a_part_of_something_else_is_refused_by_name(capsys, tiny, started, what
         monkeypatch.setitem(checkpoint._NUMERICS, kind, 7)
         expected = "numerics 7; expected the same"
     elif what == "name":
-        frame, expected = frame[frame["name"] == "score"], "expected score, accuracy"
+        frame = frame[frame["name"] == "score"]
+        expected = f"{path.name}: has score of model 0 with the canary; expected score, accuracy"
+    elif what == "score":
+        frame.loc[frame["name"] == "score", "value"] = math.nan
+        expected = f"{path.name}: has the score nan of model 0 with the canary; expected a finite"
+    elif what == "one score":
+        frame = frame.drop(frame.index[frame["name"] == "score"][0])
+        expected = f"{path.name}: has accuracy of model 0 with the canary; expected score, accuracy"
     scores.write_table(path, frame, origin)
     if what == "damage":
         path.write_bytes(path.read_bytes()[:-20])
@@ -140,6 +150,7 @@ def test_another_device_trains_models_in_pairs(capsys, tiny, started, made, mode
     scores.write_table(path, frame.query(models).assign(made=made), origin)
     status, err = train(capsys, "--parts", "cached/parts", "--out", "gathered.parquet")
     assert (status, refused in err) == (2 if refused else 0, True)
+    assert not refused or f"{part('a')}: has model" in err
     assert (tiny / "gathered.parquet").exists() == (not refused)
 
 

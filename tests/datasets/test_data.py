@@ -9,6 +9,7 @@ from PIL import Image
 
 from hiddenstate.datasets import data
 from hiddenstate.errors import InputError
+from hiddenstate.pipeline import held
 
 
 def test_digits_are_bundled_and_split_without_overlap():
@@ -225,6 +226,38 @@ def test_features_are_taken_as_they_are(root):
     assert found.classes == 7
 
 
+def test_images_are_those_that_a_folder_s_records_are(root):
+    for part in ("train", "test"):
+        paint(root / "pets" / part, ("cats", "dogs"), images=2)
+    train = root / "pets/train"
+    (train / "cats/deep").mkdir()
+    for further in ("cats/deep/a.PNG", "beside.png", "cats/not.txt"):
+        Image.new("RGB", (4, 4)).save(train / further, format="png")
+    (root / "newts").mkdir()
+    Image.new("RGB", (4, 4)).save(root / "newts/0.jpg")
+    (train / "newts").symlink_to(root / "newts")
+    expected = ["cats/00.png", "cats/01.png", "cats/deep/a.PNG", "dogs/00.png", "dogs/01.png"]
+    expected += ["newts/0.jpg"]
+    assert [path.relative_to(train).as_posix() for path in data.images(train)] == expected
+    assert len(data.image_folder(train, size=4)) == len(expected)
+    assert held.held("folder:pets") == held.Held(3, 3, 3, (3, 32, 32))
+    assert data.images(root / "absent") == []
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"), [("", "it is empty"), ("  ", "it is empty"), ("~nosuch/x", "no user has")]
+)
+@pytest.mark.parametrize(
+    "read",
+    [lambda: data.splits("digits"), lambda: data.place("folder:x"), lambda: data.load("mnist")],
+)
+def test_a_variable_that_names_no_directory_is_refused(monkeypatch, given, reason, read):
+    monkeypatch.setenv("HIDDENSTATE_DATA", given)
+    message = f"HIDDENSTATE_DATA: got {given!r}, but {reason}.*; expected the directory"
+    with pytest.raises(InputError, match=message):
+        read()
+
+
 def test_the_digest_of_files_sees_names_and_bytes_alone(root):
     (root / "own").mkdir()
     for part in ("train", "test"):
@@ -239,7 +272,7 @@ def test_the_digest_of_files_sees_names_and_bytes_alone(root):
     first = digests()
     assert len({*first, None}) == 3
     os.utime(root / "own/train/cat/1.png", (1, 1))
-    for unread in ("own/readme", "own/train/cat/.DS_Store"):
+    for unread in ("own/readme", "own/train/cat/.DS_Store", "own/train/beside.png"):
         (root / unread).write_text("read by nobody")
     assert digests() == first
     for path, content in (("own/train/cat/1.png", b"13"), ("own/test/cat/2.png", b"")):
@@ -285,6 +318,7 @@ def test_features_with_too_few_labels_are_refused(root):
     [
         ("private_x", (3, 2), np.nan, r"private_x: record 3 holds nan \(entry 2\)"),
         ("test_x", (0, 0), np.inf, r"test_x: record 0 holds inf"),
+        ("test_x", (0, 0), 1j, r"wide\.npz: Cannot cast .*complex"),
         ("public_y", 4, 0.5, r"public_y: record 4 has the label 0\.5"),
         ("test_y", 1, -1, r"test_y: record 1 has the label -1"),
         ("test_y", 1, np.nan, r"test_y: record 1 has the label nan"),
@@ -292,7 +326,7 @@ def test_features_with_too_few_labels_are_refused(root):
 )
 def test_features_that_are_no_numbers_or_classes_are_named(root, name, at, value, message):
     given = arrays()
-    given[name] = given[name].astype(float)
+    given[name] = given[name].astype(complex if value == 1j else float)
     given[name][at] = value
     np.savez(root / "wide.npz", **given)
     with pytest.raises(InputError, match=message):

@@ -26,7 +26,7 @@ from hiddenstate.dpsgd.ensemble import Ensemble, Run, scores
 from hiddenstate.dpsgd.mechanism import Mechanism
 from hiddenstate.errors import InputError
 from hiddenstate.pipeline import scores as score_files
-from hiddenstate.sampling import FullBatch, Poisson
+from hiddenstate.sampling import Cyclic, FullBatch, Poisson
 
 STEPS, RECORDS = 12, 20
 RNG = np.random.default_rng(3)
@@ -639,6 +639,54 @@ def test_bad_input_is_named(parts, message):
     call = {key: parts.pop(key) for key in ("pairs", "records") if key in parts}
     with pytest.raises(InputError, match=message):
         expected(make(**parts), **call)
+
+
+class Silent(nn.Module):
+    """A model whose outputs are 0 for the record of zeros, whatever its parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.last(x) * (x.abs().sum(1, keepdim=True) > 0)
+
+
+class Still(Coordinate):
+    """A coordinate that is read, whose gradients are all 0."""
+
+    def canary(self, known):
+        found = super().canary(known)
+        return dataclasses.replace(found, gradients=0 * found.gradients)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"canary": RecordCanary(np.zeros(5, np.float32), 1), "model": Silent()},
+        {
+            "canary": RecordCanary(np.zeros(5, np.float32), 1),
+            "model": Silent(),
+            "sampling": Poisson(0.3),
+        },
+        {"canary": Inserted(Still(0))},
+        {"sampling": Cyclic(1)},  # whose first 12 of 21 batches lack it
+    ],
+    ids=["no gradient", "no gradient, sampled", "zeros", "no use"],
+)
+def test_a_canary_that_moves_nothing_separates_nothing(parts):
+    found = expected(make(**parts))
+    assert not found.differences.any()
+    assert found.separation == found.highest == found.error == found.cosine == 0
+    assert found.norm == 0
+    assert found.epsilon(1e-5) == 0
+    assert "separate scores by 0.00 standard deviations" in found.explained()
+
+
+def test_scores_that_differ_without_noise_show_everything():
+    found = dataclasses.replace(expected(make()), upper=0.0, lower=0.0)
+    assert found.separation == found.highest == found.error == math.inf
+    assert found.epsilon(1e-5) == math.inf
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -206,7 +206,7 @@ def test_options_of_wrong_kinds_are_named(given, message):
         ({"mechanism": None}, "mechanism: got None; expected a Mechanism"),
         ({"canary": None}, "canary: got None; expected a canary"),
         ({"canary": X[0]}, r"canary: got array[^;]*; expected a canary"),
-        ({"canary": blank((6,), label="a")}, "canary: its label: got .*; expected numbers"),
+        ({"canary": blank((6,), label="a")}, "canary: its label: got .*; expected real num"),
         ({"initial": nn.Linear(6, 4)}, "initial: got a model; expected flat_parameters"),
         ({"initial": torch.zeros(28).to_sparse()}, "initial: got a tensor .*; expected"),
         ({"initial": torch.zeros(28, device="meta")}, "initial: got a tensor .*; expected"),

@@ -283,6 +283,25 @@ def test_a_chunk_that_a_loss_of_power_left_empty_is_trained_again(tmp_path):
     assert checkpoint.spent(tmp_path) >= 0
 
 
+@pytest.mark.parametrize(
+    "name", ["in-0-0 (copy).npz", "in-0-0.sync-conflict.npz", "in-0-0 2.npz", "Copy of in-0-0.npz"]
+)
+def test_a_copy_that_another_program_made_of_a_chunk_is_none(tmp_path, name):
+    kept = Checkpoint(tmp_path, "mark", ("score",), {})
+    rows = {("in", 0, index): {"score": float(index)} for index in range(2)}
+    kept.write(rows)
+    (path,) = tmp_path.glob("in*")
+    shutil.copy(path, tmp_path / name)
+    path.unlink()
+    assert kept.read() == {} and checkpoint.spent(tmp_path) == 0
+    kept.write(rows)
+    seconds = checkpoint.spent(tmp_path)
+    shutil.copy(path, tmp_path / name)
+    assert kept.read() == rows and checkpoint.spent(tmp_path) == seconds
+    checkpoint.drop(tmp_path, {("", *run) for run in rows})
+    assert [*tmp_path.iterdir()] == [tmp_path / name]  # which is somebody else's
+
+
 @pytest.mark.parametrize("when", ["before it is looked at", "before it is read", "after"])
 def test_chunks_that_another_part_removes_meanwhile_are_passed_over(tmp_path, monkeypatch, when):
     rows = {("in", 0, index): {"score": float(index)} for index in range(2)}

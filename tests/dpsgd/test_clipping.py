@@ -503,6 +503,24 @@ def test_a_model_that_writes_into_its_records_changes_none_that_were_given(shape
         np.testing.assert_array_equal(x, before)
 
 
+@pytest.mark.parametrize("given", [np.asarray, torch.from_numpy])
+@pytest.mark.parametrize(
+    "kernel", [pytest.param("native", marks=needs_compiler), "linear", "torch", "explicit"]
+)
+def test_what_is_given_may_be_written_to_afterwards(kernel, given):
+    model, x, y = problem("logistic", 9)
+    total, theta = ClippedSum(model, given(x), given(y), kernel=kernel), flat_parameters(model)
+    before, indices = theta.clone(), np.arange(9)
+    found, norms = total(theta, indices, 0.5), total.norms(theta, indices)
+    x[:], y[:] = 3, (y + 1) % 3
+    with torch.no_grad():
+        for p in model.parameters():
+            p.fill_(5)
+    assert torch.equal(theta, before)
+    assert torch.equal(total(theta, indices, 0.5), found)
+    assert torch.equal(total.norms(theta, indices), norms)
+
+
 def test_records_without_a_last_axis_are_named_where_they_cannot_be():
     class Column(nn.Linear):
         def forward(self, x):

@@ -31,6 +31,20 @@ def test_clipping_keeps_short_gradients_and_shortens_long_ones():
     np.testing.assert_allclose(clipped[long], expected, rtol=1e-15)
 
 
+@pytest.mark.parametrize("size", [1e150, 1e160, 1e200, 1.7e308])
+def test_gradients_whose_squares_overflow_are_clipped_along_their_direction(size):
+    small = np.array([[3.0, -4.0], [0.3, 0.4], [0.0, 0.0]])
+    gradients = np.concatenate((small, [[size, -size / 2], [0.0, size]]))
+    expected = np.array([[0.9, -1.2], [0.3, 0.4], [0, 0], [3 / 5**0.5, -1.5 / 5**0.5], [0, 1.5]])
+    found = cyclic.clip(gradients, 1.5)
+    np.testing.assert_allclose(found, expected, rtol=1e-15)
+    # What lies beside them has the same bits as alone.
+    assert np.array_equal(found[:3], cyclic.clip(small, 1.5))
+    # A clipping norm that they do not reach leaves them.
+    if size < 1e300:
+        np.testing.assert_allclose(cyclic.clip(gradients, 1e300), gradients, rtol=1e-15)
+
+
 def soft_threshold(points, threshold):
     """Proximal step of threshold * |x|_1."""
     return np.sign(points) * np.maximum(np.abs(points) - threshold, 0)

@@ -353,6 +353,48 @@ def test_epsilons_whose_exponentials_are_no_doubles_are_refused():
             law.delta(epsilon)
 
 
+@pytest.mark.parametrize("diameter", [None, 14.0])
+def test_a_divergence_that_no_double_decides_is_refused(diameter):
+    # Two normal laws, 2 apart, of deviation sigma: D = order * 2 / sigma^2.
+    def law(sigma):
+        run = CyclicDPSGD(
+            steps=1, steps_per_pass=1, batch_size=1, step_size=1.0, clipping_norm=1.0,
+            noise_std=sigma,
+        )  # fmt: skip
+        up, down = (lambda batch, x, s=s: np.full((len(x), 1, 1), s) for s in (1.0, -1.0))
+        return exact.on_the_line(run, up, down, diameter=diameter)
+
+    # Their largest term is 2 * order - 1 from the middle, and the points reach 1 + 12 * sigma; at
+    # 14, the atoms at the ends have masses beyond.
+    assert law(0.3).renyi(1.5) == pytest.approx(1.5 * 2 / 0.3**2, rel=1e-9)
+    for sigma, order in ((0.3, 2.5), (0.3, 1e308), (0.01, 1.5), (0.001, 2)):
+        with pytest.raises(InputError, match=r"order: got .*; expected a lower one"):
+            law(sigma).renyi(order)
+    if diameter is None:
+        with pytest.raises(InputError, match=r"order: got 100; expected a lower one"):
+            law(0.3).renyi(100)
+    else:  # one of the atoms decides
+        masses = (7 - np.array([1, -1])) / 0.3
+        one, other = norm.logsf(masses)
+        assert law(0.3).renyi(100) == pytest.approx((100 * one - 99 * other) / 99, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("maps", "shift", "noise", "message"),
+    [
+        (1.0, 1e200, 1.0, "rho: got inf; expected a double"),
+        (1e200, 1.0, 1.0, "rho: got nan; expected a double"),
+        (np.nan, 1.0, 1.0, "rho: got nan; expected a double"),
+        (1.0, 1.0, 1e-200, "noise_std: got 1e-200; expected a number whose square is a double"),
+        (1.0, 1.0, 0.0, "noise_std: got 0.0"),
+        (1.0, 1.0, 1e200, "noise_std: got 1e"),
+    ],
+)
+def test_affine_divergences_that_are_no_doubles_are_refused(maps, shift, noise, message):
+    with pytest.raises(InputError, match=message):
+        exact.affine_gaussian(maps * np.eye(2)[None].repeat(3, 0), np.full((3, 2), shift), noise)
+
+
 def test_affine_divergence_keeps_its_digits_when_directions_grow_apart():
     # Three coupled directions that grow by 1.6, stay and shrink, over 60 steps: growth of 10^12.
     rng = stream(0, "test", "affine-digits")
@@ -514,6 +556,12 @@ def test_bad_arguments_are_named():
         exact.affine_gaussian(np.ones(3), np.ones(3), 1.0)
     with pytest.raises(InputError, match=r"slopes: got .* expected shape"):
         exact.scalar_affine(np.ones(3), run)
+    for slope in (np.nan, np.inf):
+        with pytest.raises(InputError, match=r"slopes: got .* expected finite numbers"):
+            exact.scalar_affine(np.full(run.steps, slope), run)
+    for diameter in (0.0, np.inf, np.nan):
+        with pytest.raises(InputError, match=r"diameter: got .* expected None or a number > 0"):
+            exact.on_the_line(run, present, absent, diameter=diameter)
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.3])

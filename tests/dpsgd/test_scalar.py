@@ -4,6 +4,7 @@ from scipy.stats import ks_2samp
 
 from hiddenstate.adversaries.encoding_loss import EncodingLoss
 from hiddenstate.dpsgd import scalar
+from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
 
@@ -30,6 +31,12 @@ def test_a_run_draws_the_same_numbers_in_any_chunk(cut):
         )
     )
     assert same(whole, joined)
+
+
+@pytest.mark.parametrize("runs", [range(0, 10, 2), range(9, -1, -1), range(-2, 3), range(4, 4)])
+def test_runs_that_are_no_neighbours_are_refused(runs):
+    with pytest.raises(InputError, match=r"runs: got range\(.*expected neighbouring runs in order"):
+        draw(runs)
 
 
 def test_names_and_seeds_separate_the_draws():

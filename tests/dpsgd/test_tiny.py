@@ -208,6 +208,52 @@ def test_what_does_not_fit_is_refused():
             trainer.last_iterate(initial, [np.array([0, wrong])], None)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_would_be_read_as_other_numbers_is_refused(kernel):
+    network, x, y, initial, batches, added = problem((8, 6, 2))
+    good = {"learning_rate": 0.1, "clipping_norm": 1.0, "kernel": kernel}
+    broken = np.where(np.arange(70)[:, None] == 3, np.inf, x)
+    for wrong_x, wrong_y, message in (
+        (x + 1j, y, "x: got an array of complex"), (x.astype(str), y, "x: got an array of <U"),
+        (broken, y, "x: record 3 has entries"),
+        (x * np.float64(1e300), y, "x: record 0 has entries"),
+        (x, y + 0.7, r"y: record 0 has the label \d\.7; expected an integer from 0 to 1"),
+        (x, y + 0j, "y: got an array of complex"),
+        (x, y + np.nan, "y: record 0 has the label nan"),
+        (x, np.where(np.arange(70) == 5, 2, y), "y: record 5 has the label 2;"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=message):
+            Trainer(network, wrong_x, wrong_y, **good)
+    trainer = Trainer(network, x, y, **good)
+    mask = np.arange(70) < 3
+    for wrong in (mask, np.array([0.7]), np.array([[0, 1]]), np.int64(1)):
+        message = "batches: got an array of .*expected the records' indices, integers"
+        with pytest.raises(InputError, match=message):
+            trainer.last_iterate(initial, [batches[0], wrong], None)
+        with pytest.raises(InputError, match=message):
+            trainer.sum(initial, wrong, 1.0)
+        with pytest.raises(InputError, match=message):
+            trainer.norms(initial, wrong)
+    for arguments, name in (((initial + 1j, batches, None), "initial"),
+                            ((initial, batches, added + 1j), "added")):  # fmt: skip
+        with pytest.raises(InputError, match=f"{name}: got an array of complex"):
+            trainer.last_iterate(*arguments)
+    # What a mask stands for is taken, and so are integers of other types.
+    chosen = [np.flatnonzero(mask), np.array([4], np.uint8), np.array([])]
+    found = trainer.last_iterate(initial, chosen, added[:3])
+    expected = trainer.last_iterate(initial, [np.arange(3), np.array([4]), chosen[2]], added[:3])
+    np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_what_is_given_may_be_written_to_afterwards(kernel):
+    network, x, y, initial, batches, added = problem((8, 6, 2))
+    trainer = Trainer(network, x, y, learning_rate=0.1, clipping_norm=1.0, kernel=kernel)
+    before = trainer.last_iterate(initial, batches, added)
+    x[:], y[:] = 7, 1 - y
+    np.testing.assert_array_equal(trainer.last_iterate(initial, batches, added), before)
+
+
 def test_without_a_compiler_numpy_does_the_work_and_says_so(monkeypatch):
     network, x, y, *_ = problem((4, 2))
     tiny._compiled.cache_clear()

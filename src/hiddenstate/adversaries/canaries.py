@@ -68,8 +68,9 @@ def read(path: str | Path, record_shape: tuple[int, ...]) -> NDArray[np.float32]
     """A record of the user's own from a .npy file, as the model sees it."""
     try:
         with Path(path).open("rb") as opened:
-            record = np.lib.format.read_array(opened, allow_pickle=False).astype(np.float32)
-    except (OSError, ValueError) as error:
+            record = np.lib.format.read_array(opened, allow_pickle=False)
+            record = record.astype(np.float32, casting="same_kind")
+    except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path}: not a readable .npy file ({error})") from error
     if record.shape != record_shape:
         raise InputError(f"{path}: got a record of shape {record.shape}; expected {record_shape}")
@@ -85,7 +86,8 @@ def mislabelled(
     if classes < 2:
         raise InputError(f"classes: got {classes}; expected at least 2")
     i = int(rng.integers(len(y)))
-    return RecordCanary(x[i], int((y[i] + rng.integers(1, classes)) % classes))
+    # A copy: whoever writes into the records changes no canary.
+    return RecordCanary(np.array(x[i]), int((y[i] + rng.integers(1, classes)) % classes))
 
 
 def clip_backdoor(

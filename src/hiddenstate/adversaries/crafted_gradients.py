@@ -33,6 +33,7 @@ from hiddenstate.dpsgd.known import (
     FixedCanary,
     Floats,
     Known,
+    check_record,
     each_once,
     gradients_of,
     read_only,
@@ -187,6 +188,13 @@ class _Run:
             simulated=partial(trainer.simulated, self.initial, self.batches),
         )
 
+    def canary(self, adversary: Adversary) -> FixedCanary:
+        """The canary that this adversary fixes before the training starts."""
+        found, audit = adversary.canary(self.known(adversary)), self.audit
+        if found.record is not None:
+            check_record(found.record, audit.x, audit.y, whole=True)
+        return found
+
     @property
     def kind(self) -> str:
         return self.trainer(self.audit.x, self.audit.y).kind
@@ -298,7 +306,7 @@ _OBSERVED = ("score", "coordinate")
 def _observed(run: _Run, adversaries: tuple[Adversary, ...], noiseless: bool) -> Row:
     """Score and coordinate of each adversary of a run."""
     # All canaries are there before the training starts.
-    canaries = [adversary.canary(run.known(adversary)) for adversary in adversaries]
+    canaries = [run.canary(adversary) for adversary in adversaries]
     if noiseless:
         trainer = run.trainer(run.audit.x, run.audit.y)
         last = trainer.last_iterate(run.initial, run.batches, None)

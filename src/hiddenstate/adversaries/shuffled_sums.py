@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 from hiddenstate.accounting import batched
 from hiddenstate.dpsgd.known import FixedCanary, Known
 from hiddenstate.errors import InputError
-from hiddenstate.sampling import Reshuffled, is_shuffled
+from hiddenstate.sampling import Ordered, Reshuffled, is_shuffled
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,8 +44,12 @@ class Shuffled:
         """Independent epochs, and the deviation of their sums."""
         return batched.independent(self.noise_multiplier, self.epochs, redrawn=self.redrawn)
 
-    def ratio(self, sums: Floats) -> Floats:
-        """Log-likelihood ratio of "in" of all sums, shape (..., epochs, batches)."""
+    def ratio(self, sums: Floats, chances: Floats | None = None) -> Floats:
+        """Log-likelihood ratio of "in" of all sums, shape (..., epochs, batches).
+
+        chances: of the record to be in each batch of an epoch, shape (batches,); equal by default.
+        What they lack to 1 is its chance to sit out.
+        """
         _, deviation = self._shown
         if not self.redrawn:
             sums = sums.mean(axis=-2, keepdims=True)
@@ -55,6 +59,10 @@ class Shuffled:
             if not shift:
                 return np.zeros(sums.shape[:-1])
             exponents = (sums - shift / 2) * (shift / deviation**2)
+            if chances is not None:
+                there = logsumexp(exponents, axis=-1, b=chances)
+                out = max(0.0, 1 - float(chances.sum()))
+                return np.asarray(np.logaddexp(there, math.log(out)) if out else there)
             if exponents.max(initial=0) < 700 and exponents.min(initial=0) > -700:
                 # No exponential overflows, nor is a sum of them zero.
                 return np.log(np.exp(exponents, out=exponents).mean(axis=-1))
@@ -100,7 +108,8 @@ class BatchSums:
         if canary.coordinate < 0:
             raise InputError(f"observers: got the canary {canary}; expected one in one coordinate")
         if (
-            not is_shuffled(sampling)
+            not isinstance(sampling, Ordered)
+            or not is_shuffled(sampling)
             or mechanism.adjacency != "replace"
             or not mechanism.noise_multiplier > 0
         ):
@@ -109,23 +118,28 @@ class BatchSums:
                 "is replaced"
             )
         steps = mechanism.steps
-        # The canary is a record too. After whole epochs the next step visits it once more.
-        epochs, next_step = (sampling.visits(len(known.x) + 1, n) for n in (steps, steps + 1))
+        records = len(known.x) + 1  # the canary is one too
+        # After whole epochs the next step visits it once more.
+        epochs, next_step = (sampling.visits(records, n) for n in (steps, steps + 1))
         if next_step == epochs:
             raise InputError(f"observers: got {steps} steps; expected whole epochs")
+        each = steps // epochs
+        left = records - sampling.batch_size * np.arange(each)
+        chances = np.minimum(left, sampling.batch_size) / records
         shown = Shuffled(
-            mechanism.noise_multiplier, steps // epochs, epochs, batched.SILENT,
+            mechanism.noise_multiplier, each, epochs, batched.SILENT,
             redrawn=isinstance(sampling, Reshuffled),
         )  # fmt: skip
-        return Moves(known, canary.coordinate, shown)
+        equal = np.allclose(chances, 1 / each, rtol=1e-12, atol=0)
+        return Moves(known, canary.coordinate, shown, None if equal else chances)
 
 
 class Moves:
     """The moves of one coordinate, step by step."""
 
-    def __init__(self, known: Known, coordinate: int, shown: Shuffled):
+    def __init__(self, known: Known, coordinate: int, shown: Shuffled, chances: Floats | None):
         mechanism = known.mechanism
-        self._coordinate, self._shown = coordinate, shown
+        self._coordinate, self._shown, self._chances = coordinate, shown, chances
         self._unit = mechanism.learning_rate * mechanism.clipping_norm
         self._path = np.empty(mechanism.steps + 1)
         self._path[0] = known.initial[coordinate]
@@ -135,4 +149,5 @@ class Moves:
 
     def score(self) -> float:
         sums = -np.diff(self._path) / self._unit
-        return float(self._shown.ratio(sums.reshape(self._shown.epochs, self._shown.batches)))
+        by_epoch = sums.reshape(self._shown.epochs, self._shown.batches)
+        return float(self._shown.ratio(by_epoch, self._chances))

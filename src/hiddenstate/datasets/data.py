@@ -11,6 +11,7 @@ import hashlib
 import os
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -138,8 +139,8 @@ def digest(source: str) -> str | None:
 @lru_cache(maxsize=8)
 def _digest(path: Path) -> str:
     total = hashlib.sha256()
-    files = [path] if path.is_file() else _files(path)
-    for file in files:
+    parts = sorted([*images(path / "train"), *images(path / "test")])
+    for file in [path] if path.is_file() else parts:
         # The size says where a file ends, so that no bytes can pass to the next one unnoticed.
         total.update(f"{file.relative_to(path).as_posix()}\0{file.stat().st_size}\0".encode())
         with file.open("rb") as content:
@@ -152,12 +153,15 @@ _IMAGES = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".w
 """What torchvision's folders take for images, which is here as importing it takes seconds."""
 
 
-def _files(path: Path) -> list[Path]:
-    """Every image of both parts, in one order everywhere; torchvision reads no other file."""
+def images(part: Path) -> list[Path]:
+    """Every image of a part's classes, below ``part/<class>``, in one order everywhere.
+
+    torchvision reads no other file, also none beside the folders of classes.
+    """
+    within = islice(os.walk(part, followlinks=True), 1, None)  # the first is the part itself
     return sorted(
         Path(folder, name)
-        for part in ("train", "test")
-        for folder, _, names in os.walk(path / part, followlinks=True)
+        for folder, _, names in within
         for name in names
         if name.lower().endswith(_IMAGES) and os.path.isfile(os.path.join(folder, name))
     )
@@ -243,7 +247,7 @@ def features(path: Path) -> Splits:
         parts = [
             Dataset(
                 path.stem,
-                np.asarray(arrays[f"{part}_x"], np.float32),
+                arrays[f"{part}_x"].astype(np.float32, casting="same_kind"),
                 _whole(arrays[f"{part}_y"], f"{path}: {part}_y"),
                 int(max(arrays[f"{other}_y"].max() for other in _PARTS)) + 1,
             )
@@ -335,7 +339,18 @@ def _fifth(whole: Dataset, split: str) -> Dataset:
 
 
 def _root() -> Path:
-    return Path(os.environ.get("HIDDENSTATE_DATA", "data")).expanduser()
+    """The directory of data sets; InputError for a variable that names none."""
+    given = os.environ.get("HIDDENSTATE_DATA", "data")
+    try:
+        if given.strip():
+            return Path(given).expanduser()
+        reason = "it is empty"
+    except RuntimeError:
+        reason = "no user has that name"
+    raise InputError(
+        f"HIDDENSTATE_DATA: got {given!r}, but {reason}; expected the directory of data sets, or "
+        "no variable of that name"
+    )
 
 
 def _absent(name: str, state: str) -> str:

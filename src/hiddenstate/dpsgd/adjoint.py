@@ -87,17 +87,20 @@ class Expected:
 
     @property
     def separation(self) -> float:
-        """Difference of the mean scores over the upper end of their standard deviation."""
-        return float(self.differences.mean()) / self.upper
+        """Difference of the mean scores over the upper end of their standard deviation; 0 without a
+        difference, as of a canary without a gradient."""
+        return _ratio(float(self.differences.mean()), self.upper)
 
     @property
     def highest(self) -> float:
-        """The same over the lower end, infinite where that is 0."""
-        return float(self.differences.mean()) / self.lower if self.lower > 0 else math.inf
+        """The same over the lower end, infinite where that alone is 0."""
+        return _ratio(float(self.differences.mean()), self.lower)
 
     @property
     def error(self) -> float:
         """Standard error of the separation: of the difference, and of the upper end."""
+        if self.upper == 0:
+            return abs(self.separation)
         mean, pairs = float(self.differences.mean()), len(self.differences)
         spread = self.differences.std(ddof=1) / math.sqrt(pairs) if pairs > 1 else math.nan
         return math.hypot(spread, mean * self.errors[0] / self.upper) / self.upper
@@ -110,15 +113,17 @@ class Expected:
     @property
     def norm(self) -> float:
         """Root mean square of the canary's clipped norms over the clipping norm, at most 1."""
+        squares = (self.norms**2)[self._could]
         # Clipped norms are of float32, which may round above the clipping norm.
-        return min(1.0, math.sqrt(float((self.norms**2)[self._could].mean())))
+        return min(1.0, math.sqrt(float(squares.mean()))) if len(squares) else 0.0
 
     @property
     def cosine(self) -> float:
-        """Between the canary's gradients and what the score sees, over all steps, first order."""
+        """Between the canary's gradients and what the score sees, over all steps, first order; 0
+        without either."""
         first = float((self.weights * self._could).sum(1).mean())
         most = math.sqrt(self._could.sum(1).mean()) / self.noise_multiplier
-        return min(1.0, first / (self.absent * self.norm * most))
+        return min(1.0, _ratio(first, self.absent * self.norm * most))
 
     @property
     def weights(self) -> Floats:
@@ -135,10 +140,10 @@ class Expected:
 
         An estimate: scores are taken as normal, and the canary's steps as known to nobody. With
         sampling it is the mean over the trajectories. It is at most that of all iterates, which
-        means over deviations of scores that are not normal may exceed. Infinite where no score has
-        noise.
+        means over deviations of scores that are not normal may exceed. Infinite where scores differ
+        and have no noise.
         """
-        if self.upper == 0:
+        if math.isinf(self.separation):
             return math.inf
         if self.rate == 1:
             return float(gaussian.epsilon(min(self.separation, self.most), delta))
@@ -183,6 +188,13 @@ class Trajectory:
         if not weights.any():
             return 0.0
         return weighted.epsilon(1.0, rate, weights, delta, noise_std=self.deviation).lower
+
+
+def _ratio(part: float, whole: float) -> float:
+    """Part over whole; 0 of nothing, and infinite over nothing."""
+    if whole == 0:
+        return math.copysign(math.inf, part) if part else 0.0
+    return part / whole
 
 
 def hidden(trajectories: Sequence[Trajectory]) -> Trajectory:

@@ -6,6 +6,7 @@ import hashlib
 import importlib.util
 import io
 import logging
+import math
 import os
 import pickle
 import re
@@ -454,7 +455,8 @@ class Checkpoint:
 
     store: the directory, or a place of a cell that is trained in parts; None keeps nothing.
     columns: the names of what is kept of a run. made: what else decides the last digits of scores
-    (kernel, device, precision), by name. ``read`` raises InputError for another audit, and for
+    (kernel, device, precision), by name. measures: columns that are no scores, which may have no
+    number of a run. ``read`` raises InputError for another audit, and for
     chunks that were made in another way: a table of both is that of no uninterrupted run. A chunk
     that a loss of power left empty is trained again.
     """
@@ -465,11 +467,12 @@ class Checkpoint:
         fingerprint: str,
         columns: tuple[str, ...],
         made: Mapping[str, object],
+        measures: Collection[str] = (),
     ):
         self.place = place(store)
         self._directory = self.place.directory
         self._fingerprint = fingerprint
-        self.columns = columns
+        self.columns, self._measures = columns, measures
         made = {**made, "numerics": _NUMERICS.get(str(made.get("kernel")), 1)}
         self.made = ", ".join(f"{key} {value}" for key, value in made.items())
         self._told, self._clock = threading.Lock(), time.perf_counter()
@@ -511,21 +514,27 @@ class Checkpoint:
         """
         done: dict[Identity, Row] = {}
         known = self.place.parts.known(self.place.name)
-        trained = {(made, *run) for run, (made, _) in known.items()}
-        for run, (made, row) in known.items():
+        trained = {(model.made, *run) for run, model in known.items()}
+        for run, (made, path, row) in known.items():
             world, repeat, index = run
             twin = (made, "out" if world == "in" else "in", repeat, index)
             if made != self.made and not (_exact(made, self.made) and twin in trained):
                 raise InputError(
-                    f"part file: has {model_in_words(world, index)}, made with {made}; this "
+                    f"{path}: has {model_in_words(world, index)}, made with {made}; this "
                     f"call has {self.made}; expected the same, or that model both with the canary "
                     "and without it, of equal precision and this version's numerics"
                 )
             if set(row) != set(self.columns):
                 raise InputError(
-                    f"part file: has {', '.join(row)} of {model_in_words(run[0], run[2])}; "
+                    f"{path}: has {', '.join(row)} of {model_in_words(world, index)}; "
                     f"expected {', '.join(self.columns)}"
                 )
+            for name in row.keys() - self._measures:
+                if not math.isfinite(row[name]):
+                    raise InputError(
+                        f"{path}: has the {name} {row[name]} of {model_in_words(world, index)}; "
+                        "expected a finite number"
+                    )
             done[run] = {column: row[column] for column in self.columns}
         return done
 
@@ -598,17 +607,15 @@ def _chunks(
 ) -> Iterator[tuple[Path, dict[str, Any] | None]]:
     """Chunks in a directory, or ``within`` it, by name; None for one that a loss of power emptied.
 
-    A file below the directory that is not named as a chunk is none.
+    A file that is not named as ``Checkpoint.write`` does is none, such as a program's copy of one.
     Parts of a cell share a directory, so another may remove its chunks and folders meanwhile.
     """
     if directory is None:
         return
     folders = islice(os.walk(directory), None if within else 1)  # passes over what is gone
     names = (Path(at) / name for at, _, files in folders for name in files)
-    # Names that begin with a dot are those of files that are being written (``atomic``).
-    for path in sorted(path for path in names if path.match("[!.]*.npz")):
-        if within and not re.fullmatch(r"(in|out)-\d+-\d+\.npz", path.name):
-            continue
+    named = re.compile(r"(in|out)-[0-9]+-[0-9]+\.npz")
+    for path in sorted(path for path in names if named.fullmatch(path.name)):
         try:
             found = arrays(path, _KEPT) if path.stat().st_size else None
         except (FileNotFoundError, InputError) as error:

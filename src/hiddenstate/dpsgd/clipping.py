@@ -24,6 +24,7 @@ from hiddenstate.dpsgd.given import Given, refuse_hooks, refuse_tokens, whole_nu
 from hiddenstate.dpsgd.kernels.base import (
     Blockwise,
     Problem,
+    check_clipping_norm,
     filters_with_channels_last,
     in_single_precision,
     probed,
@@ -108,7 +109,9 @@ class ClippedSum:
             given = Given(model, x, y, loss)
             records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
             probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
-        problem = Problem(held.to(where), loss, records.to(where), labels.to(where), augmentation)
+        # Copies: whoever writes into what was given changes no sum.
+        records, labels = (v.to(where, copy=True) for v in (records, labels))
+        problem = Problem(held.to(where), loss, records, labels, augmentation)
         # Before losses of all records: torch ignores the label -100 and fails on other wrong ones.
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
@@ -301,15 +304,8 @@ class ClippedSum:
             )
         if found.is_complex():
             raise InputError(f"{name}: got {found.dtype}; expected real numbers")
-        found = without_inference(found).to(self.device, self.dtype)
-        # The squares of gradients that are much shorter must not underflow.
-        least = 1e4 * torch.finfo(self.dtype).tiny ** 0.5
-        if not clipping_norm >= least:
-            raise InputError(
-                f"clipping_norm: got {clipping_norm}; expected a number above 0, in {self.dtype} "
-                f"{least:.0e} or more"
-            )
-        return found
+        check_clipping_norm(clipping_norm, self.dtype)
+        return without_inference(found).to(self.device, self.dtype)
 
 
 def _kernel(name: KernelName, problem: Problem, probe: Probe) -> Blockwise | Native:

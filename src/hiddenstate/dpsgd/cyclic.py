@@ -28,9 +28,19 @@ BLOCK = 4096
 
 def clip(gradients: Points, clipping_norm: float) -> Points:
     """Each gradient (last axis) scaled down to a norm of at most ``clipping_norm``."""
-    norms = np.sqrt(np.einsum("...d,...d->...", gradients, gradients))
+    norms, unit = _norms(gradients), np.ones(gradients.shape[:-1])
+    if (huge := np.isinf(norms)).any():
+        # Their squares overflow: these gradients are taken in units of their largest entry.
+        unit[huge] = np.abs(gradients[huge]).max(axis=-1)
+        gradients = gradients / unit[..., None]
+        norms = _norms(gradients)
     # The larger of both norms divides, so that a gradient of 0 needs no case of its own.
-    return gradients * (clipping_norm / np.maximum(norms, clipping_norm))[..., None]
+    return gradients * (clipping_norm / np.maximum(norms, clipping_norm / unit))[..., None]
+
+
+def _norms(gradients: Points) -> Points:
+    with np.errstate(over="ignore"):
+        return np.sqrt(np.einsum("...d,...d->...", gradients, gradients))
 
 
 def displaced(run: CyclicDPSGD, gradients: Gradients, batch: int, points: Points) -> Points:

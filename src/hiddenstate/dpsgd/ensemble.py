@@ -252,9 +252,8 @@ def _group(
             yield run.identity, row
 
     columns = (own, *observers, *others, *measures)
-    return audit.Group(
-        runs, Checkpoint(checkpoint, mark, columns, made), how.chunks, observed, how.threads
-    )
+    store = Checkpoint(checkpoint, mark, columns, made, tuple(measures))
+    return audit.Group(runs, store, how.chunks, observed, how.threads)
 
 
 def _fixed(run: Run, other: Ensemble) -> FixedCanary:

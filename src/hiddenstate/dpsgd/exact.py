@@ -31,23 +31,27 @@ def affine_gaussian(maps: ArrayLike, shifts: ArrayLike, noise_std: float) -> flo
     of the two data sets' steps, shape (T, d). noise_std: standard deviation of each step's noise.
     Both last iterates are Gaussian with one covariance S, so rho = |S^(-1/2) (difference of
     means)|^2/2. S is held as a triangular root, which keeps the digits of directions that hardly
-    grow.
+    grow. Raises InputError where rho is no double.
     """
     # Imported here because it takes a while and most commands never come this far.
     from scipy.linalg import solve_triangular
 
+    expect(1e-150 < noise_std < 1e150, "noise_std", noise_std, "a number whose square is a double")
     maps, shifts = np.asarray(maps, dtype=float), np.asarray(shifts, dtype=float)
     expect(maps.ndim == 3, "maps", maps.shape, "an array of shape (steps, d, d)")
     expect(shifts.shape == maps.shape[:2], "shifts", shifts.shape, f"shape {maps.shape[:2]}")
     dimension = maps.shape[1]
     difference, root = np.zeros(dimension), np.zeros((dimension, dimension))
-    for matrix, shift in zip(maps, shifts, strict=True):
-        difference = matrix @ difference + shift
-        # S <- A S A^T + I with S = root^T root, by orthogonal triangularisation.
-        stacked = np.concatenate((root @ matrix.T, np.eye(dimension)))
-        root = np.asarray(np.linalg.qr(stacked, mode="r"))
-    whitened = solve_triangular(root, difference, trans="T")
-    return float(whitened @ whitened) / (2 * noise_std**2)
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+        for matrix, shift in zip(maps, shifts, strict=True):
+            difference = matrix @ difference + shift
+            # S <- A S A^T + I with S = root^T root, by orthogonal triangularisation.
+            stacked = np.concatenate((root @ matrix.T, np.eye(dimension)))
+            root = np.asarray(np.linalg.qr(stacked, mode="r"))
+        whitened = solve_triangular(root, difference, trans="T", check_finite=False)
+        rho = float(whitened @ whitened) / (2 * noise_std**2)
+    expect(math.isfinite(rho), "rho", rho, "a double; maps, shifts or noise are too extreme")
+    return rho
 
 
 def scalar_affine(slopes: ArrayLike, run: CyclicDPSGD) -> float:
@@ -58,6 +62,7 @@ def scalar_affine(slopes: ArrayLike, run: CyclicDPSGD) -> float:
     """
     slopes = np.asarray(slopes, dtype=float)
     expect(slopes.shape == (run.steps,), "slopes", slopes.shape, f"shape ({run.steps},)")
+    expect(bool(np.isfinite(slopes).all()), "slopes", slopes, "finite numbers")
     # Difference of the means over the iterate's standard deviation, and the logarithm of a step's
     # noise over it: these stay finite however much the slopes expand, and contract thereafter.
     difference, log_noise = 0.0, math.inf
@@ -96,12 +101,25 @@ class LineDistributions:
     end: float
 
     def renyi(self, order: float) -> float:
-        """Rényi divergence of ``order``, in nats, of runs with the record from those without."""
+        """Rényi divergence of ``order``, in nats, of runs with the record from those without.
+
+        Raises InputError for an order at which points decide whose densities are no doubles, or
+        which lie beyond those that are held: their likelihoods count more the higher the order.
+        """
         expect(1 < order < np.inf, "order", order, "a number > 1")
-        inside = (self.present > 0) & (self.absent > 0)
-        # The quadrature weights cancel: what is summed is mass times a power of the likelihood.
-        logs = xlogy(order, self.present[inside]) - xlogy(order - 1, self.absent[inside])
-        return float(np.logaddexp.reduce(logs)) / (order - 1)
+        seen = self.present > 0
+        with np.errstate(all="ignore"):  # what is no number is refused below
+            # The quadrature weights cancel: what is summed is mass times a power of the likelihood.
+            logs = xlogy(order, self.present[seen]) - xlogy(order - 1, self.absent[seen])
+            total = float(np.logaddexp.reduce(logs))
+        nodes = np.abs(self.points) < self.end
+        at, terms = self.points[seen & nodes], logs[nodes[seen]]
+        outermost = (at.argmin(), at.argmax()) if len(at) else ()
+        # A node beside an end of the domain has no more beyond it.
+        open_ = [i for i in outermost if abs(at[i]) < self.end - self.noise_std]
+        held = all(terms[i] < total - _DECIDED for i in open_)
+        expect(held and math.isfinite(total), "order", order, "a lower one, for these densities")
+        return total / (order - 1)
 
     def delta(self, epsilon: float) -> float:
         """Delta at ``epsilon``, the larger of the two directions (exact to about 1e-10).
@@ -211,6 +229,7 @@ def on_the_line(
     crosses the clipping norm, and the mass at the interval's ends as atoms. The stated error
     holds where drifts vary no faster than the noise; raise ``nodes`` (a panel) to check.
     """
+    expect(diameter is None or 0 < diameter < np.inf, "diameter", diameter, "None or a number > 0")
     end = np.inf if diameter is None else diameter / 2
     expect(abs(start) <= end, "start", start, f"a point within the domain, |start| <= {end:g}")
     points, masses, reach = np.array([start]), np.ones((1, 2)), _REACH * run.noise_std
@@ -259,6 +278,9 @@ _UNSEEN = 38.7
 
 _BLOCK = 64
 """Points that share a search for the masses near them."""
+
+_DECIDED = 23.0
+"""Logarithm of what a divergence's sum is over its terms at the outermost points, at least."""
 
 _NEGLIGIBLE = 1e-80
 """Density, relative to the largest, below which a node is dropped in both data sets."""

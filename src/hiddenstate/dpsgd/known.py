@@ -92,7 +92,7 @@ def gradients_of(
         )
     if given is None:
         return None
-    rows = np.asarray(given)
+    rows = numbers("canary: its gradients", given)
     if rows.shape != shape:
         raise InputError(
             f"canary: its gradients have shape {rows.shape}; expected {shape}, one for each "
@@ -123,6 +123,49 @@ def score_of(canary: FixedCanary, last: Floats, model: str, learning_rate: float
         f"learning_rate: {learning_rate} made {model} diverge (score {score}); expected a smaller "
         "one, or records and labels with gradients whose norms do not overflow"
     )
+
+
+def numbers(name: str, values: Any, *, dimensions: int = 1, kinds: str = "biuf") -> NDArray[Any]:
+    """An array of so many dimensions or more; InputError for what is none of such numbers.
+
+    kinds: numpy's letters of the types that are taken.
+    """
+    if np.ma.is_masked(values):
+        raise InputError(f"{name}: got an array with masked entries; expected numbers in all")
+    try:
+        found = np.asarray(values)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name}: {error}; expected an array of numbers") from error
+    if found.dtype.kind not in kinds or found.ndim < dimensions:
+        what = f"an array of {found.dtype}" if found.ndim else repr(values)
+        real = "" if "c" in kinds else "real "
+        raise InputError(f"{name}: got {what}; expected {real}numbers in an array")
+    return found
+
+
+def check_record(
+    record: tuple[NDArray[Any], Any], x: NDArray[Any], y: NDArray[Any], *, whole: bool
+) -> None:
+    """Raise InputError for a canary's record that is no record like the others (x, y).
+
+    whole: whether labels have to be integers.
+    """
+    values = numbers("canary: its record", record[0], dimensions=0)
+    label = numbers(
+        "canary: its label", record[1], dimensions=0, kinds="biuf" if whole else "biufc"
+    )
+    if len(x) and values.shape != np.shape(x)[1:]:
+        raise InputError(f"canary: its record has shape {values.shape}; expected {np.shape(x)[1:]}")
+    if len(y) and label.shape != np.shape(y)[1:]:
+        raise InputError(f"canary: its label has shape {label.shape}; expected {np.shape(y)[1:]}")
+    broken = np.flatnonzero(~np.isfinite(values))
+    if len(broken):
+        raise InputError(
+            f"canary: its record holds {values.flat[broken[0]]} (entry {broken[0]}); expected "
+            "finite numbers"
+        )
+    if whole and not (label.shape == () and np.isfinite(label) and label % 1 == 0):
+        raise InputError(f"canary: its record has the label {label}; expected an integer")
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

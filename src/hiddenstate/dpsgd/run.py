@@ -32,8 +32,10 @@ from hiddenstate.dpsgd.known import (
     FixedCanary,
     Known,
     Movement,
+    check_record,
     each_once,
     gradients_of,
+    numbers,
     read_only,
     score_of,
 )
@@ -126,13 +128,13 @@ class Ensemble:
                 "initial: got a model; expected flat_parameters(model), or a function of a random "
                 "generator"
             )
-        x, y = _array("x", self.x), _array("y", self.y)
+        x, y = numbers("x", self.x), numbers("y", self.y, kinds="biufc")
         if len(x) != len(y):
             raise InputError(f"y: got {len(y)} labels; expected {len(x)}, one a record")
         if not self.positions:
             raise InputError("x: got no record; expected at least one")
         if self.canary.record is not None:
-            _check_record(self.canary.record, x, y, self.loss)
+            check_record(self.canary.record, x, y, whole=self.loss is cross_entropy)
         self._refuse_unaccounted()
 
     @cached_property
@@ -162,7 +164,7 @@ class Ensemble:
 
     def clipped_sum(self, device: str = "cpu", kernel: KernelName = "auto") -> ClippedSum:
         """Clipped sums over the records, the canary's record last if it has one."""
-        x, y = _array("x", self.x), _array("y", self.y)
+        x, y = numbers("x", self.x), numbers("y", self.y, kinds="biufc")
         if self.canary.record is not None:
             record, label = self.canary.record
             x = np.concatenate((x, _like("record", record, x)[None]))
@@ -484,20 +486,6 @@ def _gradients(run: Run) -> Tensor | None:
     return signed if run.world == "in" else -signed
 
 
-def _array(name: str, values: Any, dimensions: int = 1) -> NDArray[Any]:
-    """An array of so many dimensions or more; InputError for what is none of numbers."""
-    if np.ma.is_masked(values):
-        raise InputError(f"{name}: got an array with masked entries; expected numbers in all")
-    try:
-        found = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InputError(f"{name}: {error}; expected an array of numbers") from error
-    if found.dtype.kind not in "biufc" or found.ndim < dimensions:
-        what = f"an array of {found.dtype}" if found.ndim else repr(values)
-        raise InputError(f"{name}: got {what}; expected numbers in an array")
-    return found
-
-
 def _like(name: str, values: Any, others: NDArray[Any]) -> NDArray[Any]:
     """The canary's record or label in the type of whole numbers; InputError where that changes it.
 
@@ -515,26 +503,3 @@ def _like(name: str, values: Any, others: NDArray[Any]) -> NDArray[Any]:
             "numbers that this type holds"
         )
     return cast
-
-
-def _check_record(
-    record: tuple[NDArray[np.float32], int],
-    x: NDArray[np.float32],
-    y: NDArray[Any],
-    loss: Loss,
-) -> None:
-    """Raise InputError for a canary's record that is no record like the others."""
-    values = _array("canary: its record", record[0], 0)
-    label = _array("canary: its label", record[1], 0)
-    if len(x) and values.shape != np.shape(x)[1:]:
-        raise InputError(f"canary: its record has shape {values.shape}; expected {np.shape(x)[1:]}")
-    if len(y) and label.shape != np.shape(y)[1:]:
-        raise InputError(f"canary: its label has shape {label.shape}; expected {np.shape(y)[1:]}")
-    broken = np.flatnonzero(~np.isfinite(values))
-    if len(broken):
-        raise InputError(
-            f"canary: its record holds {values.flat[broken[0]]} (entry {broken[0]}); expected "
-            "finite numbers"
-        )
-    if loss is cross_entropy and not (label.shape == () and np.isfinite(label) and label % 1 == 0):
-        raise InputError(f"canary: its record has the label {label}; expected an integer")

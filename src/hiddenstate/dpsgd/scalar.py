@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hiddenstate.errors import expect
 from hiddenstate.streams import stream
 
 Array = NDArray[np.float64]
@@ -42,7 +43,12 @@ def draw(
     records: int,
     canary: bool,
 ) -> Draws:
-    """Randomness of the given runs: that of run i is the same whatever other runs are asked for."""
+    """Randomness of the given runs: that of run i is the same whatever other runs are asked for.
+
+    Raises InputError for runs that are no neighbours in ascending order.
+    """
+    neighbours = runs.step == 1 and 0 <= runs.start < runs.stop
+    expect(neighbours, "runs", runs, "neighbouring runs in order, such as range(0, 250)")
     parts = []
     # Whole blocks are drawn and cut, for a run's numbers depend on its place in its block.
     for block in range(runs.start // BLOCK, -(-runs.stop // BLOCK)):

@@ -1,6 +1,5 @@
 """Content of data sets, with which limits of scale files compare; no record is read."""
 
-import os
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -73,15 +72,8 @@ def _folder(path: Path) -> Held | None:
     train = path / "train"
     if not train.is_dir():
         return None
-    classes = [entry for entry in train.iterdir() if entry.is_dir()]
-    names = (
-        name
-        for place in classes
-        for _, _, names in os.walk(place, followlinks=True)
-        for name in names
-    )
-    records = sum(name.lower().endswith(data._IMAGES) for name in names)
-    return Held(len(classes), records // 2, records - records // 2, IMAGE)
+    classes, records = sum(entry.is_dir() for entry in train.iterdir()), len(data.images(train))
+    return Held(classes, records // 2, records - records // 2, IMAGE)
 
 
 class Network(Protocol):

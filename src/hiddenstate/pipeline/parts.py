@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 
@@ -35,6 +35,14 @@ AGREEMENT = 1e-3
 """How far two values of one model may differ, in standard deviations of that value."""
 
 
+class Elsewhere(NamedTuple):
+    """A model of a part file: how it was made, the file, and its values."""
+
+    made: str
+    path: str
+    row: Row
+
+
 class Parts:
     """Models of a cell that a call trains; it counts runs in the order in which it is asked.
 
@@ -54,11 +62,13 @@ class Parts:
     ) -> None:
         self.directory = None if directory is None else Path(directory)
         self.part, self.limited = part or (0, 1), math.isfinite(hours)
-        self._known: dict[str, dict[Identity, tuple[str, Row]]] = {}
-        rows = () if known is None else known[COLUMNS].itertuples(index=False, name=None)
-        for place, world, repeat, run, name, value, made in rows:
+        self._known: dict[str, dict[Identity, Elsewhere]] = {}
+        columns = [*COLUMNS, "path"]
+        rows = () if known is None else known[columns].itertuples(index=False, name=None)
+        for place, world, repeat, run, name, value, made, path in rows:
             found = self._known.setdefault(place, {})
-            found.setdefault((world, int(repeat), int(run)), (made, {}))[1][name] = value
+            model = found.setdefault((world, int(repeat), int(run)), Elsewhere(made, path, {}))
+            model.row[name] = value
         self._runs = 0
         self._end, self._begun, self._longest = time.monotonic() + 3600 * hours, 0, 0.0
         self._own: list[tuple[Any, ...]] = []
@@ -74,8 +84,8 @@ class Parts:
         first, self._runs = (index - self._runs) % number, self._runs + len(runs)
         return list(runs[first::number])
 
-    def known(self, place: str) -> dict[Identity, tuple[str, Row]]:
-        """Values of a place's models that were made elsewhere, and how they were made."""
+    def known(self, place: str) -> "dict[Identity, Elsewhere]":
+        """A place's models that were made elsewhere."""
         return self._known.get(place, {})
 
     def begins(self) -> bool:
@@ -150,13 +160,13 @@ def models(rows: pd.DataFrame) -> int:
 
 
 def read(files: Sequence[Path], job: "Job", seed: int, start: str | None = None) -> pd.DataFrame:
-    """Rows of part files, each model once.
+    """Rows of part files, each model once, and the path of each row's file.
 
     Raises InputError for a file of another job, another seed, other data or other initial
     parameters, and where two files differ on a model.
     """
     # pd.concat refuses an empty list.
-    frames = [pd.DataFrame(columns=COLUMNS)][: not files]
+    frames = [pd.DataFrame(columns=[*COLUMNS, "path"])][: not files]
     for path in files:
         frame, _ = job.checked(path, seed)
         if missing := [column for column in COLUMNS if column not in frame]:
@@ -168,7 +178,7 @@ def read(files: Sequence[Path], job: "Job", seed: int, start: str | None = None)
             )
         frames.append(frame[COLUMNS].assign(path=str(path)))
     rows = pd.concat(frames, ignore_index=True)
-    return _agreed(rows) if len(files) > 1 else rows[COLUMNS]
+    return _agreed(rows) if len(files) > 1 else rows
 
 
 def _agreed(rows: pd.DataFrame) -> pd.DataFrame:
@@ -183,7 +193,7 @@ def _agreed(rows: pd.DataFrame) -> pd.DataFrame:
             f"{row.path}: {model_in_words(row.world, row.run)}, repeat {row.repeat}, has the "
             f"{row['name']} {row.value:.6g}; another part file has {first[differs].iloc[0]:.6g}"
         )
-    return rows.drop_duplicates(value, ignore_index=True)[COLUMNS]
+    return rows.drop_duplicates(value, ignore_index=True)
 
 
 def count(files: Sequence[Path], job: "Job", seed: int) -> int:

@@ -1,11 +1,13 @@
 """The compiled library: where it is kept, and what is not loaded."""
 
+import errno
 import itertools
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -120,6 +122,43 @@ def test_a_cache_that_cannot_be_written_is_done_without_and_leaves_nothing_behin
     )
     assert done.stdout == "[42, 42]\n"
     assert not list(temporary.iterdir())
+
+
+def test_a_full_cache_is_done_without(cache, monkeypatch):
+    write, call, tried = Path.write_bytes, subprocess.run, []
+
+    def full(path, content):
+        tried.append(path)
+        if cache in path.parents:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, content)
+
+    def compiled(command, **options):
+        place = Path(options["cwd"], command[command.index("-o") + 1])
+        if cache in place.parents:
+            return SimpleNamespace(returncode=1, stderr="No space left on device")
+        return call(command, **options)
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    monkeypatch.setattr(compiling.subprocess, "run", compiled)
+    # Of a source of its own, which no folder has yet.
+    assert compiling.load(f"/* full */ {SOURCE}").answer() == 42
+    assert [cache in path.parents for path in tried] == [True, False]
+    assert not list(cache.iterdir())
+
+
+def test_a_cache_whose_libraries_may_not_be_loaded_is_done_without(cache, monkeypatch):
+    load, tried = compiling.ctypes.CDLL, []
+
+    def refuse(path):
+        tried.append(cache in Path(path).parents)
+        if tried[-1]:
+            raise OSError(f"{path}: failed to map segment from shared object")
+        return load(path)
+
+    monkeypatch.setattr(compiling.ctypes, "CDLL", refuse)
+    assert answer() == 42
+    assert tried == [True, False]
 
 
 def test_a_cache_that_cannot_be_written_is_read(cache, monkeypatch):

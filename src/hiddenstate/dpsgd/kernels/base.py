@@ -95,6 +95,17 @@ def factors(norms: Tensor, clipping_norm: float) -> Tensor:
     return (clipping_norm / norms).clamp(max=1).add(norms, alpha=0)
 
 
+def check_clipping_norm(clipping_norm: float, dtype: torch.dtype) -> None:
+    """InputError for a clipping norm that is none, or too short for this precision."""
+    # The squares of gradients that are much shorter must not underflow.
+    least = 1e4 * torch.finfo(dtype).tiny ** 0.5
+    if not clipping_norm >= least:
+        raise InputError(
+            f"clipping_norm: got {clipping_norm}; expected a number above 0, in {dtype} "
+            f"{least:.0e} or more"
+        )
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Model, loss and records whose gradients are taken, on one device and in one precision.

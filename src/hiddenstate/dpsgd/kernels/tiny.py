@@ -20,10 +20,11 @@ from numbers import Integral
 from typing import Any, Literal, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from hiddenstate.dpsgd.kernels.base import Kernel
-from hiddenstate.dpsgd.known import Floats, Movement
+from hiddenstate.dpsgd.kernels.base import Kernel, check_clipping_norm
+from hiddenstate.dpsgd.known import Floats, Movement, numbers
 from hiddenstate.dpsgd.native import compiling
 from hiddenstate.errors import InputError
 
@@ -165,8 +166,11 @@ class Trainer(Kernel[NDArray[Any]]):
         kernel: Code = "auto",
     ):
         self.network = network
-        self._x = np.ascontiguousarray(x, np.float32)
-        self._y = np.ascontiguousarray(y, np.int64)
+        # Copies: whoever writes into what was given changes no training. What a type does not hold
+        # is refused below.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._x = np.array(numbers("x", x), np.float32, order="C")
+            self._y = np.array(numbers("y", y), np.int64, order="C")
         features, classes = network.widths[0], network.widths[-1]
         if self._x.ndim != 2 or self._x.shape[1] != features or not len(self._x):
             raise InputError(
@@ -174,18 +178,17 @@ class Trainer(Kernel[NDArray[Any]]):
             )
         if self._y.shape != (len(self._x),):
             raise InputError(f"y: got shape {self._y.shape}; expected ({len(self._x)},)")
-        if self._y.min() < 0 or self._y.max() >= classes:
+        for i in np.flatnonzero(~np.isfinite(self._x).all(axis=1)):
+            raise InputError(f"x: record {i} has entries that are no finite numbers in float32")
+        for i in np.flatnonzero((self._y != y) | (self._y < 0) | (self._y >= classes)):
             raise InputError(
-                f"y: got labels from {self._y.min()} to {self._y.max()}; expected 0 to "
+                f"y: record {i} has the label {np.asarray(y)[i]}; expected an integer from 0 to "
                 f"{classes - 1}, the last width"
             )
         for name, value in (("learning_rate", learning_rate), ("clipping_norm", clipping_norm)):
             if not 0 < value < math.inf:
                 raise InputError(f"{name}: got {value}; expected a positive number")
-        # The squares of gradients that are much shorter must not underflow.
-        least = 1e4 * float(np.finfo(np.float32).tiny) ** 0.5
-        if clipping_norm < least:
-            raise InputError(f"clipping_norm: got {clipping_norm}; expected {least:.0e} or more")
+        check_clipping_norm(clipping_norm, torch.float32)
         if kernel not in ("auto", "native", "numpy"):
             raise InputError(f"kernel: got {kernel!r}; expected 'auto', 'native' or 'numpy'")
         self._rate, self._clip = float(learning_rate), float(clipping_norm)
@@ -198,11 +201,29 @@ class Trainer(Kernel[NDArray[Any]]):
     def sum(
         self, theta: NDArray[Any], indices: NDArray[np.int64], clipping_norm: float
     ) -> NDArray[Any]:
-        x, y = self._x[indices], self._y[indices]
-        return self.network.clipped_sum(theta, x, y, clipping_norm)
+        at = self._indices([indices])
+        return self.network.clipped_sum(theta, self._x[at], self._y[at], clipping_norm)
 
     def norms(self, theta: NDArray[Any], indices: NDArray[np.int64]) -> NDArray[Any]:
-        return self.network.norms(theta, self._x[indices], self._y[indices])
+        at = self._indices([indices])
+        return self.network.norms(theta, self._x[at], self._y[at])
+
+    def _indices(self, batches: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+        """Indices of the batches' records in a row; InputError for what are none, as of a mask."""
+        rows = [np.asarray(batch) for batch in batches]
+        for row in rows:
+            if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+                raise InputError(
+                    f"batches: got an array of {row.dtype}, shape {row.shape}; expected the "
+                    "records' indices, integers"
+                )
+        found = np.concatenate(rows).astype(np.int64, copy=False) if rows else _NONE
+        if found.size and (found.min() < 0 or found.max() >= len(self._x)):
+            raise InputError(
+                f"batches: got indices from {found.min()} to {found.max()}; expected those of "
+                f"{len(self._x)} records"
+            )
+        return found
 
     def last_iterate(
         self,
@@ -232,19 +253,14 @@ class Trainer(Kernel[NDArray[Any]]):
         """Last iterate (p,), and sums of absolute and squared steps (2, p)."""
         p, steps = self.network.parameters, len(batches)
         # A copy, which the native code changes in place.
-        theta = np.array(initial, np.float32, order="C")
+        theta = np.array(numbers("initial", initial), np.float32, order="C")
         if theta.shape != (p,):
             raise InputError(f"initial: got shape {theta.shape}; expected ({p},)")
         if added is not None:
-            added = np.ascontiguousarray(added, np.float32)
+            added = np.ascontiguousarray(numbers("added", added), np.float32)
             if added.shape != (steps, p):
                 raise InputError(f"added: got shape {added.shape}; expected {(steps, p)}")
-        indices = np.ascontiguousarray(np.concatenate(batches), np.int64) if steps else _NONE
-        if indices.size and (indices.min() < 0 or indices.max() >= len(self._x)):
-            raise InputError(
-                f"batches: got indices from {indices.min()} to {indices.max()}; expected those of "
-                f"{len(self._x)} records"
-            )
+        indices = self._indices(batches)
         moved = np.zeros((2, p), np.float32)
         if self._native is not None:
             ends = np.cumsum([len(batch) for batch in batches], dtype=np.int64)

@@ -45,47 +45,48 @@ def load(driver: str) -> ctypes.CDLL:
     # A cache shared by unlike machines must not hand one machine's instructions to another.
     parts = (*sources.values(), compiler(), *_FLAGS, platform.machine(), _processor())
     name = hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:32] + ".so"
-    path = _library(name, sources)
-    try:
-        return ctypes.CDLL(str(path))
-    except OSError as error:
-        # Such as a cache on a file system without permission to execute.
-        raise CompilationError(f"{path} cannot be used ({error})") from error
+    return _library(name, sources)
 
 
-def _library(name: str, sources: dict[str, str]) -> Path:
+def _library(name: str, sources: dict[str, str]) -> ctypes.CDLL:
     """The compiled library: in the cache, or where that cannot be used, in this process's folder.
 
     A cached one is loaded if nobody but this user and root could have written it: its name tells
     anyone what to plant.
     """
-    for folder in (_cache(), _own()):
-        if folder is None:
-            continue
-        path = folder / name
-        if _private(path) and _whole(path):
-            return path
+    reason = "no folder was found for the library, not even a temporary one"
+    for folder in (_cache, _own):
         try:
-            _compile(path, sources)
+            if (place := folder()) is None:
+                continue
+            path = place / name
+            if not (_private(path) and _whole(path)):
+                _compile(path, sources)
         except (InputError, OSError):  # it cannot be written
             continue
-        return path
-    raise CompilationError("no folder was found for the library, not even a temporary one")
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:
+            # Such as a folder on a file system without permission to execute.
+            reason = f"{path} cannot be used ({error})"
+    raise CompilationError(reason)
 
 
 def _compile(path: Path, sources: dict[str, str]) -> None:
-    with tempfile.TemporaryDirectory() as folder, atomic(path) as temporary:
+    with tempfile.TemporaryDirectory() as folder:
         for source, text in sources.items():
             Path(folder, source).write_text(text, encoding="utf-8")
+        # Here, where a compiler that fails has not failed for want of room in the cache.
         done = subprocess.run(
-            [str(compiler()), "driver.c", "-o", str(temporary), *_FLAGS],
+            [str(compiler()), "driver.c", "-o", "library.so", *_FLAGS],
             cwd=folder,
             capture_output=True,
             text=True,
         )
         if done.returncode:
             raise CompilationError(f"{compiler()} failed: {done.stderr.strip()[:500]}")
-        content = temporary.read_bytes()
+        content = Path(folder, "library.so").read_bytes()
+    with atomic(path) as temporary:
         temporary.write_bytes(content + hashlib.sha256(content).digest())
     path.chmod(0o600)  # where each user has a group, others may write a new file
 
