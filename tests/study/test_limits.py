@@ -11,7 +11,8 @@ from hiddenstate import models, papers
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import limits as crafting
 from hiddenstate.pipeline import held
-from hiddenstate.pipeline.family import sampled
+from hiddenstate.pipeline.cells import Grid
+from hiddenstate.pipeline.family import DRAWN, drawn, sampled
 from hiddenstate.study import config
 
 SCALE_FILES = Path(__file__).parents[2] / "workflow/config/scales"
@@ -23,6 +24,12 @@ README = STAGE | {
     **{f"figure{n}": [] for n in (2, 3, 4, 6)},
     **{"figure1": [{"task": "digits", "epochs": [0, 1], "epsilons": [4]}], "expected": []},
 }
+
+
+def many(key, number, section):
+    """So many copies of a section that differ in a whole number."""
+    return [section | {key: i + 1} for i in range(number)]
+
 
 # Each was accepted, and failed in a job, a figure or a table.
 REFUSED = [
@@ -95,6 +102,23 @@ REFUSED = [
     ("gradient_crafting", {"one_run.housing": [68], "housing.hidden_units": 1}, "one_run.housing"),
     ("gradient_crafting", {"housing.hidden_units": 3000}, "housing.hidden_units: got 3,000"),
     ("gradient_crafting", {"housing.sweeps.0.every": 10**8}, "housing.sweeps.0.every"),
+    ("atlas", {"released": many("steps", 13, SMOKE["atlas"]["released"][0])}, "released: got 13"),
+    ("encoding_loss", {"epsilons": [1 + i / 5 for i in range(11)]}, "epsilons: got 11 entries;"),
+    ("estimators", {"ladder": [*range(2, 23)]}, "ladder: got 21 entries; expected at most 20"),
+    ("shuffling", {"claims": [1 + i / 5 for i in range(13)]}, "claims: got 13 entries; expected"),
+    ("cyclic_bounds", {"weak_convexities": [i / 100 for i in range(11)]}, "weak_convexities: got"),
+    ("cyclic_bounds", {"sweeps.diameter": [0.1 * i for i in range(1, 52)]}, "sweeps.diameter: got"),
+    ("linear_heuristic", {"figure5.epsilons": [1 + i for i in range(13)]}, "figure5.epsilons: got"),
+    ("linear_heuristic", {"training.figure2.0.steps": [*range(1, 52)]}, "training.figure2.0.steps"),
+    ("worst_case_init", {"figure1.0.records": [*range(2, 15)]}, "figure1: got 13 panels; expected"),
+    ("worst_case_init", {"figure2.0.epsilons": [*range(1, 14)]}, "figure2: got 13 panels"),
+    ("worst_case_init", {"figure4.0.clipping_norms": [*range(1, 12)]}, "figure4.0.clipping_norms"),
+    ("gradient_crafting", {"one_run.epsilons": [*range(1, 14)]}, "one_run.epsilons: got 13"),
+    (
+        "gradient_crafting",
+        {"networks.digits_convnet.sweeps.0.epsilons": [*range(1, 22)]},
+        "networks.digits_convnet.sweeps.0.epsilons: got 21 entries; expected at most 20",
+    ),
     (
         "gradient_crafting",
         {"housing.sweeps.0.adversaries": ["loss-based", "loss-based"]},
@@ -134,6 +158,25 @@ def test_what_no_job_could_do_is_refused_by_key_before_any_starts(scale, name, c
         config.section(path, name)
     assert str(refused.value).startswith(f"{path}: {name}.") and told in str(refused.value)
     assert "expected" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_lists_that_are_drawn_are_bounded_wherever_they_stand(kind):
+    class Inner(Grid):
+        values: tuple[int, ...]
+
+    class Outer(Grid):
+        parts: dict[str, Inner]
+        absent: Inner | None = None
+
+    def told(number):
+        outer = Outer(parts={"a": Inner(values=(1,)), "b": Inner(values=tuple(range(number)))})
+        return [*drawn(outer, **{kind: "parts absent.values parts.values"})]
+
+    assert told(DRAWN[kind]) == []
+    (words,) = told(DRAWN[kind] + 1)
+    most = DRAWN[kind]
+    assert words.startswith(f"parts.b.values: got {most + 1} entries; expected at most {most}, ")
 
 
 def test_records_beyond_memory_are_refused_without_being_made(scale):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from hiddenstate.accounting import cyclic, divergence
 from hiddenstate.papers.cyclic_bounds.cells import CONSTANTS, CyclicBoundsGrid
-from hiddenstate.pipeline.family import at_most, limit
+from hiddenstate.pipeline.family import at_most, drawn, limit
 
 MOST_STEPS = 30_000
 """Of a pass, in which shifts are spent to the end but for rounding."""
@@ -16,6 +16,13 @@ MOST_GROWTH = 700.0
 
 def limits(grid: CyclicBoundsGrid) -> Iterator[str]:
     """Exact divergences beyond doubles or memory, and what leaves a figure empty."""
+    yield from drawn(
+        grid,
+        panels="audit.data",
+        lines="weak_convexities tightness.growths",
+        rows="audit.passes counterexamples",
+        points=" ".join([*(f"sweeps.{key}" for key, _ in grid.sweeps), "tightness.passes"]),
+    )
     tight = grid.tightness
     yield from at_most("tightness.growths", max(tight.growths), 100)
     steps = tight.steps_per_pass

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 from hiddenstate.accounting import pld
 from hiddenstate.papers.encoding_loss.cells import EncodingLossGrid
-from hiddenstate.pipeline.family import at_most, limit, sampled
+from hiddenstate.pipeline.family import at_most, drawn, limit, sampled
 
 
 def limits(grid: EncodingLossGrid) -> Iterator[str]:
     """Mechanisms that are not calibrated, and runs beyond memory."""
+    yield from drawn(grid, panels="curves settings", lines="epsilons")
     for i, setting in enumerate(grid.settings):
         key = f"settings.{i}.sampling_rate"
         yield from sampled(key, setting.sampling_rate, setting.steps, grid.delta)

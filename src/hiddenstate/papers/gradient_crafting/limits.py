@@ -13,7 +13,7 @@ from hiddenstate.papers.gradient_crafting.grid import (
     OneRun,
 )
 from hiddenstate.pipeline import held
-from hiddenstate.pipeline.family import at_most, limit
+from hiddenstate.pipeline.family import at_most, drawn, limit
 
 PARAMETERS = {
     **{"mnist_cnn": 25_386, "mnist_linear": 7850, "cifar_cnn": 550_570, "digits_cnn": 3690},
@@ -33,6 +33,16 @@ EACH_UNIT, MOST_UNITS = 11, 2978
 
 def limits(grid: GradientCraftingGrid) -> Iterator[str]:
     """Laws beyond quadrature and doubles, more canaries than parameters, and names twice."""
+    yield from drawn(
+        grid,
+        panels="norms.every one_run.epsilons ideal.every expected.every",
+        lines="hidden.betas hidden.sampling_rates networks.sweeps.clipping_norms "
+        "expected.epsilons expected.clipping_norms",
+        rows="housing.sweeps housing.sweeps.epsilons networks.sweeps networks.sweeps.epsilons "
+        "single.epsilons single.batch_sizes ideal.epsilons ideal.models one_run.housing "
+        "one_run.idle one_run.networks.canaries",
+        points="hidden.steps hidden.sampled_steps single.audited",
+    )
     yield from _sweeps(grid)
     if grid.single:
         most = math.floor(10 * (-RAREST + math.log(grid.delta))) / 10

@@ -7,11 +7,20 @@ from hiddenstate.accounting.pld import least_delta
 from hiddenstate.papers.linear_heuristic.expected_cells import ExpectingGrid
 from hiddenstate.papers.linear_heuristic.grid import FixedNoise, Mechanism
 from hiddenstate.pipeline import held
-from hiddenstate.pipeline.family import at_most, limit, sampled
+from hiddenstate.pipeline.family import at_most, drawn, limit, sampled
 
 
 def limits(grid: ExpectingGrid) -> Iterator[str]:
     """Mechanisms whose epsilon is 0 or not computed, rows that no training has, and more."""
+    yield from drawn(
+        grid,
+        panels="figure5.epsilons audits.sampling_rates training.figure2 expected.network.figure2",
+        lines="expected",
+        rows="schedules.steps table1.rows training.table1 expected.network.table1",
+        points="optimisers.steps figure5.steps figure5.sampling_rates history.growths audits.steps "
+        "training.figure2.steps training.figure4.steps expected.network.figure2.steps "
+        "expected.network.figure4.steps",
+    )
     training, history, table = grid.training, grid.history, grid.table1
     one, rates = grid.figure1, enumerate(grid.figure5.sampling_rates)
     yield from sampled("figure1.sampling_rate", one.sampling_rate, 1, one.delta)

@@ -3,11 +3,12 @@
 from collections.abc import Iterator
 
 from hiddenstate.papers.shuffling.cells import ShufflingGrid
-from hiddenstate.pipeline.family import at_most, limit, sampled
+from hiddenstate.pipeline.family import at_most, drawn, limit, sampled
 
 
 def limits(grid: ShufflingGrid) -> Iterator[str]:
     """Trainings of more steps than anything accounts for, or of no record beside the canary."""
+    yield from drawn(grid, panels="claims", points="batches epochs", rows="networks.claims")
     nets, most = grid.networks, 1_000_000
     for key, batches, epochs in (
         ("batches", max(grid.batches), 1),
