@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator
 
 from hiddenstate.accounting import cyclic, divergence
-from hiddenstate.papers.cyclic_bounds.cells import CONSTANTS, CyclicBoundsGrid
+from hiddenstate.papers.cyclic_bounds.cells import CONSTANTS, CyclicBoundsGrid, Logistic
 from hiddenstate.pipeline.family import at_most, drawn, limit
 
 MOST_STEPS = 30_000
@@ -44,6 +44,15 @@ def limits(grid: CyclicBoundsGrid) -> Iterator[str]:
         if most * run.steps_per_pass > MOST_GROWTH:
             words = f"less, as {run.steps_per_pass:,} steps of a pass grow a shift beyond doubles"
             yield limit(f"weak_convexities.{i}", curvature, words)
+    scores = len(grid.audit.passes)
+    why = f"at {scores} numbers of passes, whose scores memory holds at once"
+    yield from at_most("audit.runs", grid.audit.runs, 2e7, why, times=scores)
+    for i, one in enumerate(grid.counterexamples):
+        yield from at_most(f"counterexamples.{i}.runs", one.runs, 2e7, "that memory holds at once")
+    for data in grid.audit.data:
+        if isinstance(data, Logistic):
+            why = f"with points of {data.dimension:,} numbers, which memory holds at once"
+            yield from at_most("audit.runs", grid.audit.runs, 1e8, why, times=data.dimension)
     runs = {"base": grid.base.run()}
     passes = max(grid.audit.passes)
     for i, data in enumerate(grid.audit.data):

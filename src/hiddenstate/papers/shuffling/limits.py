@@ -17,5 +17,7 @@ def limits(grid: ShufflingGrid) -> Iterator[str]:
     ):
         yield from at_most(key, batches, most, f"with {epochs:,} epochs", times=epochs)
         yield from sampled(key, 1 / batches, batches * epochs, grid.delta, got=batches)
+    models, why = nets.models, f"of {nets.models:,} models, whose scores memory holds at once"
+    yield from at_most("networks.ideal_audits", nets.ideal_audits, 2e7, why, times=models)
     if nets.batches * nets.batch_size < 2:
         yield limit("networks.batch_size", nets.batch_size, "a record beside the canary")
