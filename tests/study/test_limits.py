@@ -87,7 +87,7 @@ REFUSED = [
         {"curves.0.noise_multiplier": 0.11, "curves.0.steps": 10**5},
         "curves.0.noise_multiplier: got 0.11; expected more",
     ),
-    ("worst_case_init", {"ideal_audits": 10**7, "tasks.digits.models": 1000}, "ideal_audits: got"),
+    ("worst_case_init", {"ideal_audits": 20_001, "tasks.digits.models": 1000}, "ideal_audits: got"),
     ("worst_case_init", {"tasks.digits.pretraining.0.dataset": "mnist"}, "pretraining.0.model"),
     ("worst_case_init", README, ".0.weights: got 'README.md'"),
     ("worst_case_init", {"tasks.digits.label": 10}, "tasks.digits.label: got 10; expected one of"),

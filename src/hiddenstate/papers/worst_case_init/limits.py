@@ -36,7 +36,7 @@ def limits(grid: WorstCaseInitGrid) -> Iterator[str]:
     """Stages that do not fit their model, files that hold no array, audits of one model."""
     models = max(task.models for task in grid.tasks.values())
     why = f"of {models:,} models, which memory holds at once"
-    yield from at_most("ideal_audits", grid.ideal_audits, 1e8, why, times=models)
+    yield from at_most("ideal_audits", grid.ideal_audits, 2e7, why, times=models)
     for name, task in grid.tasks.items():
         yield from _task(f"tasks.{name}", task)
     every = figures(grid)
