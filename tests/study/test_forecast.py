@@ -218,6 +218,7 @@ def test_cells_of_two_works_share_no_job():
         ("gradient_crafting", "bound", "onerun_idle_m3000_eps4", "one_run.audits", 2000, 5),
         ("gradient_crafting", "simulate", "landscape_eps4_B4", "single.runs", 4 * 10**6, 40),
         ("shuffling", "bound", "eps4_", "repeated_batches", 10**5, 5),
+        ("atlas", "bound", "released_q0.1", "runs", 100_000, 2),
         ("worst_case_init", "bound", "ideal_eps1_models100", "ideal_audits", 200_000, 50),
     ],
 )
