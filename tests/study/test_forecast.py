@@ -218,8 +218,14 @@ def test_cells_of_two_works_share_no_job():
         ("gradient_crafting", "bound", "onerun_idle_m3000_eps4", "one_run.audits", 2000, 5),
         ("gradient_crafting", "simulate", "landscape_eps4_B4", "single.runs", 4 * 10**6, 40),
         ("shuffling", "bound", "eps4_", "repeated_batches", 10**5, 5),
+        ("cyclic_bounds", "bound", "formulas", "audit.passes", [1, 32], 5),
+        ("cyclic_bounds", "bound", "formulas", "tightness.passes", [1, 10_000], 1.2),
+        ("cyclic_bounds", "simulate", "line1", "audit.passes", [120], 4),
+        ("cyclic_bounds", "simulate", "logistic", "audit.runs", 10**6, 20),
+        ("encoding_loss", "simulate", "q0.1_T100_eps4_sound", "runs", 50_000, 7),
+        ("encoding_loss", "bound", "q0.01_T1024", "epsilon_step", 0.02, 4),
         ("atlas", "bound", "released_q0.1", "runs", 100_000, 2),
-        ("worst_case_init", "bound", "ideal_eps1_models100", "ideal_audits", 200_000, 50),
+        ("worst_case_init", "bound", "ideal_eps1_models100", "ideal_audits", 100_000, 30),
     ],
 )
 def test_costs_follow_the_numbers_of_the_scale(tmp_path, name, kind, cell, key, value, times):

@@ -111,6 +111,7 @@ REFUSED = [
     ("linear_heuristic", {"audits.repeats": 1000, "audits.runs": 50_001}, "of 1,000 repeats"),
     ("linear_heuristic", {"training.ideal_audits": 10**5, "training.models": 501}, "ideal_audits"),
     ("cyclic_bounds", {"audit.runs": 10_000_001}, "audit.runs: got 10,000,001; expected at most"),
+    ("cyclic_bounds", {"audit.passes": [1, 200]}, "audit.passes: got 200; expected fewer: 16,240"),
     ("cyclic_bounds", {"counterexamples.0.runs": 10**8}, "counterexamples.0.runs: got 100,000,000"),
     ("cyclic_bounds", {"audit.data.2.dimension": 10_000, "audit.runs": 10_001}, "10,000 numbers"),
     ("gradient_crafting", {"single.runs": 10**7, "single.repeats": 3}, "single.runs: got 10,000"),

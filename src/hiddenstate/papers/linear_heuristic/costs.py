@@ -110,15 +110,11 @@ def curves(cell: Cell[AuditCurves]) -> float:
 def repeated(cell: Cell[AuditRepeats]) -> float:
     """Curves of the heuristic, and estimates of independent audits, whose scores are sorted."""
     p = cell.parameters
-    return len(p.steps) * (0.5 + 0.01 / p.resolution + p.repeats * (0.01 + 2 * p.runs * _SORTED))
+    return len(p.steps) * (0.5 + 0.01 / p.resolution + p.repeats * (0.01 + 1.4e-6 * 2 * p.runs))
 
 
 def trained_curves(cell: Cell[TrainedCurves]) -> float:
     """As ``curves``, and as many simulated audits."""
     p = cell.parameters
-    audits = p.ideal_audits * (1e-3 + 2 * p.models * _SORTED)
+    audits = 3e-7 * 2 * p.ideal_audits * p.models
     return (0.6 + 0.02 / p.resolution) * (1 + p.steps / _LONG) + audits
-
-
-_SORTED = 1.4e-6
-"""Of a score that an estimate is made of."""
