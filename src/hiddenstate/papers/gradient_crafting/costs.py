@@ -89,7 +89,7 @@ def distances_cost(cell: Cell[Distances]) -> float:
 def ideal_cost(cell: Cell[IdealAudits]) -> float:
     """Seconds of one core that simulated audits take."""
     p = cell.parameters
-    return len(p.epsilons) * (0.04 + 2.1e-7 * 2 * p.audits * p.models)
+    return len(p.epsilons) * p.audits * (3e-4 + 2.1e-7 * 2 * p.models)
 
 
 def idle_cost(cell: Cell[OneRunAudits]) -> float:
