@@ -68,6 +68,10 @@ def _unwritable(path: Path | str, error: OSError) -> InputError:
     return InputError(f"{path}: cannot be written: {os.strerror(error.errno or 0)}")
 
 
+WRITES = "another command writes files of this source tree"
+"""For ``alone``, of commands that read the pages of a tree and write them again."""
+
+
 @contextmanager
 def alone(directory: Path, otherwise: str, part: str = "") -> Iterator[None]:
     """Keep other processes out of a directory, which is made; InputError where one is in it.

@@ -217,6 +217,16 @@ def test_tables_round_upper_bounds_up_and_lower_bounds_down(estimates):
     assert min(seen.values()) >= 3
 
 
+@pytest.mark.parametrize(
+    ("kept", "titles"), [([1], ["one pass"]), ([40], ["several passes"]), ([1, 40], None)]
+)
+def test_the_counterexample_s_figure_has_no_empty_panel(estimates, kept, titles):
+    others = ~estimates["quantity"].eq("kl") | estimates["passes"].isin(kept)
+    drawn = family.FAMILY.figures["counterexample"].draw(estimates[others])
+    found = [ax.get_title() for ax in drawn.axes]
+    assert found == (titles or ["one pass", "several passes"])
+
+
 def test_the_counterexample_in_several_passes_is_simulated_as_documented(grid):
     (several,) = [p for p in grid.counterexamples if p.passes > 1]
     at = several.instance

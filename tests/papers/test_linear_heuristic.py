@@ -740,3 +740,17 @@ def test_printed_columns_stand_beside_their_own_batch_size():
     assert printed(256, 4096) == [("256", "256", "1.6"), ("4096", "4096", "1.7")]
     assert printed(64, 32) == [("64", "4096", "1.7"), ("32", "512", "1.8")]
     assert printed(1, 2, 3, 4)[-1] == ("4", "", "")
+
+
+@pytest.mark.parametrize(("dataset", "judged"), [("cifar10", True), ("folder:own", False)])
+def test_printed_accuracies_are_judged_on_as_many_test_images_alone(dataset, judged):
+    rows = []
+    for batch in (4096, 512, 256):
+        shared = {"figure": "table1", "attack": "natural", "batch": batch, "steps": 100}
+        shared |= {"sampling_rate": 0.08, "noise_multiplier": 1.0, "low": 3.5, "high": 4.5}
+        for method in ("heuristic", "ideal", "as published"):
+            rows.append(shared | {"quantity": "epsilon", "method": method, "value": 4.0})
+        accuracy = {"method": "mean", "value": 0.79, "error": 0.002, "dataset": dataset}
+        rows.append(shared | {"quantity": "accuracy"} | accuracy)
+    evidence = FAMILY.checks["table1_accuracy"].measure(pd.DataFrame(rows))
+    assert (evidence is not None) == judged

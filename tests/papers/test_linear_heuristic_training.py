@@ -15,7 +15,7 @@ from hiddenstate.dpsgd import adjoint
 from hiddenstate.dpsgd.augmentation import Augmentation
 from hiddenstate.dpsgd.ensemble import Run, last_iterate
 from hiddenstate.errors import InputError
-from hiddenstate.papers.linear_heuristic import FAMILY, cells, expected, training, training_cost
+from hiddenstate.papers.linear_heuristic import FAMILY, cells, costs, expected, training
 from hiddenstate.pipeline import scores
 from hiddenstate.pipeline.cells import Cell, Workplace
 from hiddenstate.sampling import Poisson
@@ -243,5 +243,5 @@ def test_mnist_is_the_middle_scale():
     attacks = {"dirac", "natural", "blank"}
     assert {job.cell.parameters.attack for job in jobs.values()} == attacks
     of_mnist, of_digits = (cell(every, "natural").parameters for every in (jobs, laptop))
-    mnist, digits = (training_cost(p) / p.models for p in (of_mnist, of_digits))
+    mnist, digits = (costs.training(Cell("c", p)) / p.models for p in (of_mnist, of_digits))
     assert mnist > digits

@@ -94,3 +94,45 @@ def test_scores_become_estimates_of_each_adversary(grid):
     assert table["adversary sees"].tolist() == [simulations.LAST, simulations.ALL]
     assert all(math.isfinite(float(value)) for value in table["found"])
     assert isinstance(table, pd.DataFrame)
+
+
+def measured(name, rows):
+    shared = {"part": "simulated", "claim": 1.0, "epochs": 1, "order": "once", "record": "swapped"}
+    frame = pd.DataFrame([shared | row for row in rows])
+    return papers.load("shuffling").checks[name].measure(frame)
+
+
+@pytest.mark.parametrize(("name", "factors"), [("not_uniform", 2), ("grows", 2)])
+def test_a_setting_that_shows_nothing_has_no_factor(name, factors):
+    def items(few):
+        rows = [
+            {"method": method, "batches": batches, "value": value}
+            for method in ("largest sum", "linear losses")
+            for batches, value in ((10, few), (100, 0.5), (1000, 1.5))
+        ]
+        return measured(name, rows).items
+
+    assert len(items(0.25)) == factors
+    found = items(0.0)
+    assert all(math.isfinite(one.found.value) for one in found)
+    if name == "not_uniform":
+        assert found[0].found.value == 3
+    else:
+        assert [one.what[:17] for one in found] == ["1000 over 100 bat"]
+
+
+@pytest.mark.parametrize("name", ["not_uniform", "grows"])
+def test_factors_are_not_judged_where_nothing_is_shown(name):
+    methods = ("largest sum", "linear losses")
+    rows = [{"method": m, "batches": n, "value": 0.0} for m in methods for n in (10, 100)]
+    assert measured(name, rows) is None
+
+
+def test_networks_are_not_judged_beside_linear_losses_that_show_nothing():
+    def found(ideal):
+        rows = [{"part": "ideal", "value": ideal * more} for more in (0.9, 1.1)]
+        rows = [*rows, {"part": "trained", "value": 1.0}]
+        return measured("networks", [{"method": simulations.ALL} | row for row in rows])
+
+    assert found(1.0).items[0].found.value == pytest.approx(1)
+    assert found(0.0) is None

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 from hiddenstate import cli
 from hiddenstate.pipeline import costs, scores
@@ -191,3 +192,56 @@ def test_cells_of_two_works_share_no_job():
     jobs = family.jobs(grid)["bound"]
     for cells in forecast.batches(jobs, 1e9):
         assert len({id(jobs[cell].work) for cell in cells}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "cell", "key", "value", "times"),
+    [
+        ("linear_heuristic", "simulate", "history", "history.runs", 5 * 10**6, 40),
+        ("linear_heuristic", "simulate", "history", "history.steps", 10_000, 50),
+        ("linear_heuristic", "bound", "history", "history.resolution", 0.001, 2),
+        ("linear_heuristic", "simulate", "gradient_q0.1", "audits.steps", [*range(1, 51)], 4),
+        ("linear_heuristic", "simulate", "bits_q0.1", "audits.steps", [*range(1, 51)], 5),
+        ("linear_heuristic", "simulate", "analog_q0.1", "audits.steps", [10_000], 4),
+        ("linear_heuristic", "bound", "audits_q0.1", "audits.resolution", 0.002, 2),
+        ("linear_heuristic", "bound", "repeated_q0.1", "audits.steps", [*range(1, 51)], 7),
+        ("linear_heuristic", "bound", "figure1a", "figure1.constant.most_steps", 100_000, 10),
+        ("linear_heuristic", "bound", "figure1b", "figure1.calibrated.points", 400, 5),
+        ("linear_heuristic", "bound", "figure1c", "figure1.fixed.points", 1000, 5),
+        ("linear_heuristic", "bound", "schedules", "schedules.steps", [12], 10),
+        ("linear_heuristic", "bound", "quadratic", "quadratic.points", 1001, 2),
+        ("linear_heuristic", "bound", "optimisers", "optimisers.steps", [*range(30, 80)], 5),
+        ("linear_heuristic", "bound", "figure5_eps1", "figure5.steps", [100_000], 3),
+        ("gradient_crafting", "bound", "landscape_eps4", "single.steps", 200, 10),
+        ("gradient_crafting", "bound", "hidden_q0.1", "hidden.sampled_steps", [10**7], 10),
+        ("gradient_crafting", "bound", "ideal_k1_500", "ideal.audits", 20_000, 20),
+        ("gradient_crafting", "bound", "onerun_idle_m3000_eps4", "one_run.audits", 2000, 5),
+        ("gradient_crafting", "simulate", "landscape_eps4_B4", "single.runs", 4 * 10**6, 40),
+        ("shuffling", "bound", "eps4_", "repeated_batches", 10**5, 5),
+        ("cyclic_bounds", "bound", "formulas", "audit.passes", [1, 32], 5),
+        ("cyclic_bounds", "bound", "formulas", "tightness.passes", [1, 10_000], 1.2),
+        ("cyclic_bounds", "simulate", "line1", "audit.passes", [120], 4),
+        ("cyclic_bounds", "simulate", "logistic", "audit.runs", 10**6, 20),
+        ("encoding_loss", "simulate", "q0.1_T100_eps4_sound", "runs", 50_000, 7),
+        ("encoding_loss", "bound", "q0.01_T1024", "epsilon_step", 0.02, 4),
+        ("atlas", "bound", "released_q0.1", "runs", 100_000, 2),
+        ("worst_case_init", "bound", "ideal_eps1_models100", "ideal_audits", 100_000, 30),
+    ],
+)
+def test_costs_follow_the_numbers_of_the_scale(tmp_path, name, kind, cell, key, value, times):
+    section = yaml.safe_load(SCALE.with_name("laptop.yaml").read_text())[name]
+    place = section
+    *path, last = key.split(".")
+    for part in path:
+        place = place[part]
+
+    def longest():
+        scale = tmp_path / "mine.yaml"
+        scale.write_text(yaml.safe_dump({"seed": 1, name: section}))
+        family, grid, _ = config.section(scale, name)
+        jobs = family.jobs(grid)[kind].items()
+        return max(job.work.cost(job.cell) for own, job in jobs if own.startswith(cell))
+
+    before = longest()
+    place[last] = value
+    assert longest() > times * before

@@ -11,7 +11,8 @@ from hiddenstate import models, papers
 from hiddenstate.errors import InputError
 from hiddenstate.papers.gradient_crafting import limits as crafting
 from hiddenstate.pipeline import held
-from hiddenstate.pipeline.family import sampled
+from hiddenstate.pipeline.cells import Grid
+from hiddenstate.pipeline.family import DRAWN, drawn, sampled
 from hiddenstate.study import config
 
 SCALE_FILES = Path(__file__).parents[2] / "workflow/config/scales"
@@ -23,6 +24,12 @@ README = STAGE | {
     **{f"figure{n}": [] for n in (2, 3, 4, 6)},
     **{"figure1": [{"task": "digits", "epochs": [0, 1], "epsilons": [4]}], "expected": []},
 }
+
+
+def many(key, number, section):
+    """So many copies of a section that differ in a whole number."""
+    return [section | {key: i + 1} for i in range(number)]
+
 
 # Each was accepted, and failed in a job, a figure or a table.
 REFUSED = [
@@ -80,7 +87,7 @@ REFUSED = [
         {"curves.0.noise_multiplier": 0.11, "curves.0.steps": 10**5},
         "curves.0.noise_multiplier: got 0.11; expected more",
     ),
-    ("worst_case_init", {"ideal_audits": 10**7, "tasks.digits.models": 1000}, "ideal_audits: got"),
+    ("worst_case_init", {"ideal_audits": 20_001, "tasks.digits.models": 1000}, "ideal_audits: got"),
     ("worst_case_init", {"tasks.digits.pretraining.0.dataset": "mnist"}, "pretraining.0.model"),
     ("worst_case_init", README, ".0.weights: got 'README.md'"),
     ("worst_case_init", {"tasks.digits.label": 10}, "tasks.digits.label: got 10; expected one of"),
@@ -95,6 +102,42 @@ REFUSED = [
     ("gradient_crafting", {"one_run.housing": [68], "housing.hidden_units": 1}, "one_run.housing"),
     ("gradient_crafting", {"housing.hidden_units": 3000}, "housing.hidden_units: got 3,000"),
     ("gradient_crafting", {"housing.sweeps.0.every": 10**8}, "housing.sweeps.0.every"),
+    ("encoding_loss", {"epsilon_step": 0.001}, "epsilon_step: got 0.001; expected at least 0.005"),
+    ("encoding_loss", {"delta": 0.5}, "delta: got 0.5; expected at most 0.1 at which noise is"),
+    ("encoding_loss", {"runs": 10**5, "figure2_repeats": 201}, "runs: got 100,000; expected at"),
+    ("shuffling", {"networks.ideal_audits": 10**4, "networks.models": 2001}, "ideal_audits: got"),
+    ("linear_heuristic", {"history.runs": 25_000_001}, "history.runs: got 25,000,001; expected at"),
+    ("linear_heuristic", {"audits.runs": 2_500_001}, "audits.runs: got 2,500,001; expected at"),
+    ("linear_heuristic", {"audits.repeats": 1000, "audits.runs": 50_001}, "of 1,000 repeats"),
+    ("linear_heuristic", {"training.ideal_audits": 10**5, "training.models": 501}, "ideal_audits"),
+    ("cyclic_bounds", {"audit.runs": 10_000_001}, "audit.runs: got 10,000,001; expected at most"),
+    ("cyclic_bounds", {"audit.passes": [1, 200]}, "audit.passes: got 200; expected fewer: 16,240"),
+    ("cyclic_bounds", {"counterexamples.0.runs": 10**8}, "counterexamples.0.runs: got 100,000,000"),
+    ("cyclic_bounds", {"audit.data.2.dimension": 10_000, "audit.runs": 10_001}, "10,000 numbers"),
+    ("gradient_crafting", {"single.runs": 10**7, "single.repeats": 3}, "single.runs: got 10,000"),
+    ("gradient_crafting", {"one_run.validity_audits": 66_667}, "one_run.validity_audits: got 66,"),
+    (
+        "gradient_crafting",
+        {"one_run.networks.digits_cnn.null_draws": 66_667},
+        "one_run.networks.digits_cnn.null_draws: got 66,667; expected at most 66,666.7",
+    ),
+    ("atlas", {"released": many("steps", 13, SMOKE["atlas"]["released"][0])}, "released: got 13"),
+    ("encoding_loss", {"epsilons": [1 + i / 5 for i in range(11)]}, "epsilons: got 11 entries;"),
+    ("estimators", {"ladder": [*range(2, 23)]}, "ladder: got 21 entries; expected at most 20"),
+    ("shuffling", {"claims": [1 + i / 5 for i in range(13)]}, "claims: got 13 entries; expected"),
+    ("cyclic_bounds", {"weak_convexities": [i / 100 for i in range(11)]}, "weak_convexities: got"),
+    ("cyclic_bounds", {"sweeps.diameter": [0.1 * i for i in range(1, 52)]}, "sweeps.diameter: got"),
+    ("linear_heuristic", {"figure5.epsilons": [1 + i for i in range(13)]}, "figure5.epsilons: got"),
+    ("linear_heuristic", {"training.figure2.0.steps": [*range(1, 52)]}, "training.figure2.0.steps"),
+    ("worst_case_init", {"figure1.0.records": [*range(2, 15)]}, "figure1: got 13 panels; expected"),
+    ("worst_case_init", {"figure2.0.epsilons": [*range(1, 14)]}, "figure2: got 13 panels"),
+    ("worst_case_init", {"figure4.0.clipping_norms": [*range(1, 12)]}, "figure4.0.clipping_norms"),
+    ("gradient_crafting", {"one_run.epsilons": [*range(1, 14)]}, "one_run.epsilons: got 13"),
+    (
+        "gradient_crafting",
+        {"networks.digits_convnet.sweeps.0.epsilons": [*range(1, 22)]},
+        "networks.digits_convnet.sweeps.0.epsilons: got 21 entries; expected at most 20",
+    ),
     (
         "gradient_crafting",
         {"housing.sweeps.0.adversaries": ["loss-based", "loss-based"]},
@@ -134,6 +177,25 @@ def test_what_no_job_could_do_is_refused_by_key_before_any_starts(scale, name, c
         config.section(path, name)
     assert str(refused.value).startswith(f"{path}: {name}.") and told in str(refused.value)
     assert "expected" in str(refused.value)
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_lists_that_are_drawn_are_bounded_wherever_they_stand(kind):
+    class Inner(Grid):
+        values: tuple[int, ...]
+
+    class Outer(Grid):
+        parts: dict[str, Inner]
+        absent: Inner | None = None
+
+    def told(number):
+        outer = Outer(parts={"a": Inner(values=(1,)), "b": Inner(values=tuple(range(number)))})
+        return [*drawn(outer, **{kind: "parts absent.values parts.values"})]
+
+    assert told(DRAWN[kind]) == []
+    (words,) = told(DRAWN[kind] + 1)
+    most = DRAWN[kind]
+    assert words.startswith(f"parts.b.values: got {most + 1} entries; expected at most {most}, ")
 
 
 def test_records_beyond_memory_are_refused_without_being_made(scale):

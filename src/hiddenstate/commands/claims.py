@@ -116,7 +116,8 @@ def verdicts(options: argparse.Namespace) -> None:
 
     grids = config.grid_names(options.config)
     found = verdicts.read(options.verdicts)
-    publication.publish(options.tree, found, options.config.stem, grids, options.only)
+    with files.alone(options.tree, files.WRITES):
+        publication.publish(options.tree, found, options.config.stem, grids, options.only)
 
 
 def report(options: argparse.Namespace) -> None:

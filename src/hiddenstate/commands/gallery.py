@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from hiddenstate import files
+
 
 def run(options: argparse.Namespace) -> None:
     """Write the page of every figure and table, with small pictures from what is drawn.
@@ -15,4 +17,5 @@ def run(options: argparse.Namespace) -> None:
     from hiddenstate.study import gallery
 
     figures = gallery.at_hand(Path("figures")) if options.figures is None else options.figures
-    gallery.write(options.out, figures, options.families)
+    with files.alone(options.out.parent.parent, files.WRITES):
+        gallery.write(options.out, figures, options.families)

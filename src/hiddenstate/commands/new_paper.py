@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hiddenstate
 from hiddenstate.errors import InputError
-from hiddenstate.files import atomic
+from hiddenstate.files import WRITES, alone, atomic
 
 PACKAGE = "src/hiddenstate/papers/{name}"
 FILES = {
@@ -53,7 +53,12 @@ def run(options: argparse.Namespace) -> None:
     """
     here = Path() if Path("Snakefile").is_file() else Path(hiddenstate.__file__).parents[2]
     tree = (options.tree or here).resolve()
-    write(options.name, options.title, options.reference, tree)
+    if not (tree / "Snakefile").is_file():
+        raise InputError(
+            f"--tree: {tree} has no Snakefile; go to the source tree, or give --tree DIR"
+        )
+    with alone(tree, WRITES):
+        write(options.name, options.title, options.reference, tree)
     print(REST.format(name=options.name), end="")
 
 
@@ -61,10 +66,6 @@ def write(name: str, title: str | None, reference: str, tree: Path) -> None:
     """Write the skeleton into a source tree; InputError, and nothing written, where it cannot."""
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name) or keyword.iskeyword(name):
         raise InputError(f"NAME: got {name!r}; expected lower-case letters, digits and _")
-    if not (tree / "Snakefile").is_file():
-        raise InputError(
-            f"--tree: {tree} has no Snakefile; go to the source tree, or give --tree DIR"
-        )
     places = {part: tree / place.format(name=name) for part, place in FILES.items()}
     for place in (tree / PACKAGE.format(name=name), *places.values()):
         if place.exists():

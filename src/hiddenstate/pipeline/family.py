@@ -394,6 +394,37 @@ def at_most(
         yield limit(key, f"{value:,}", f"at most {most / times:,.6g} {why}".rstrip())
 
 
+DRAWN = {"panels": 12, "lines": 10, "rows": 20, "points": 50}
+"""How many of each a figure or table shows at most: with more nobody can read it."""
+
+
+def drawn(section: Any, **keys: str) -> Iterator[str]:
+    """Limits of lists that become panels, lines, rows or points of a figure or table.
+
+    keys: dotted paths of lists within the section, by the kind of ``DRAWN`` that an entry becomes;
+    "sweeps.epsilons" are the epsilons of each sweep.
+    """
+    for kind, paths in keys.items():
+        for key, entries in (found for path in paths.split() for found in _at(section, path)):
+            if len(entries) > DRAWN[kind]:
+                words = f"at most {DRAWN[kind]}, each one of a figure's or table's {kind}"
+                yield limit(key, f"{len(entries)} entries", words)
+
+
+def _at(value: Any, path: str, key: str = "") -> Iterator[tuple[str, Any]]:
+    """Values at a dotted path, of each entry where the path leads through a list; not None."""
+    if value is None:
+        return
+    if not path:
+        yield key.removeprefix("."), value
+    elif isinstance(value, list | tuple | dict):
+        for i, one in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _at(one, path, f"{key}.{i}")
+    else:
+        name, _, rest = path.partition(".")
+        yield from _at(getattr(value, name), rest, f"{key}.{name}")
+
+
 @dataclass(frozen=True)
 class Family:
     """A paper as the command line and the workflow see it.

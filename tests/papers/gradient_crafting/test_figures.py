@@ -3,11 +3,11 @@ import pandas as pd
 import pytest
 
 from hiddenstate import plotting
-from hiddenstate.papers.gradient_crafting import FAMILY, adversaries
+from hiddenstate.papers.gradient_crafting import FAMILY, adversaries, cells
 from hiddenstate.papers.gradient_crafting.figures import networks, shared
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
 from hiddenstate.pipeline.estimates import select
-from hiddenstate.pipeline.family import Figure
+from hiddenstate.pipeline.family import Figure, Lacking
 from hiddenstate.pipeline.runnable import MODELS
 
 
@@ -213,3 +213,14 @@ def test_the_mean_shift_of_the_sampled_loss_is_that_of_the_rows(estimates):
 def test_every_table_has_rows(grid, estimates, name):
     assert FAMILY.tables[name].when(grid)
     assert len(FAMILY.tables[name].draw(estimates)) > 1
+
+
+@pytest.mark.parametrize("name", ["housing", "housing_every"])
+def test_where_no_audit_is_there_its_figure_lacks_it(grid, name):
+    """Neither a trained one nor a simulated one."""
+    (cell, *_) = cells.landscapes(grid)
+    law = {"batch_size": 1, "threshold": "midpoint", "step": 1, "mu": 1.0}
+    law |= {"epsilon_gdp": 1.0, "epsilon_exact": 1.0}
+    rows = FAMILY.estimates(grid, {}, {cell.name: pd.DataFrame([law])})
+    with pytest.raises(Lacking):
+        drawn(rows, name)

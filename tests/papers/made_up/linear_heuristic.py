@@ -139,7 +139,7 @@ def trained(shares, width=0.5, accuracy=0.9, heuristic=5.0):
         ]
         ideal = {"value": 4.0, "low": 4.0 - width, "high": 4.0 + width}
         rows.append(shared | {"quantity": "epsilon", "method": "ideal"} | ideal)
-        right = {"value": once(accuracy if i else 0.9, 0.002), "error": 0.002}
+        right = {"value": once(accuracy if i else 0.9, 0.002), "error": 0.002, "dataset": "cifar10"}
         rows.append(shared | {"quantity": "accuracy", "method": "mean"} | right)
     return pd.DataFrame(rows)
 

@@ -25,7 +25,15 @@ from hiddenstate.papers.atlas import (
     released,
     tables,
 )
+from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.family import Bounds, Family
+
+
+def released_cost(cell: Cell[cells.Released]) -> float:
+    """Seconds of one core, of the composed periods and of the steps that runs draw."""
+    p = cell.parameters
+    return 3 + 2.5e-7 * 2 * p.runs * p.steps
+
 
 FAMILY = Family(
     title="Every bound on common settings",
@@ -33,7 +41,7 @@ FAMILY = Family(
     grid=cells.AtlasGrid,
     works=(
         Bounds(cells.bounded, bounds.bound, cost=lambda cell: 2.0 * len(cell.parameters.settings)),
-        Bounds(cells.released, released.released, cost=lambda cell: 4.0),
+        Bounds(cells.released, released.released, cost=released_cost),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -290,20 +290,22 @@ _DIVERGENCES: dict[str, _Style] = {
 )
 def counterexample(estimates: pd.DataFrame) -> Any:
     rows = select(estimates, quantity="kl")
-    drawn, axes = plotting.panels(2, height=3.4)
-    several = rows["passes"] > 1
-    for ax, part, label in (
-        (axes[0], rows[~several], "steps of the single pass"),
-        (axes[1], rows[several].assign(x=rows["passes"]), "passes over the data"),
-    ):
+    one, several = rows[rows["passes"] == 1], rows[rows["passes"] > 1]
+    every = (
+        ("one pass", "steps of the single pass", "x", one),
+        ("several passes", "passes over the data", "passes", several),
+    )
+    shown = [panel for panel in every if len(panel[-1])]
+    drawn, axes = plotting.panels(len(shown), height=3.4)
+    for ax, (title, label, along, part) in zip(axes, shown, strict=True):
+        part = part.assign(x=part[along])
         convex = select(part, method="convex bound").set_index("x")["value"]
         ratios = part.assign(value=part["value"] / part["x"].map(convex))
         for method, style in _DIVERGENCES.items():
             plotting.line(ax, select(ratios, method=method), **style)
         ax.axhline(1, color=plotting.PUBLISHED, ls="--", lw=1.3, label="bound for convex losses")
-        ax.set(xscale="log", xlabel=label, ylim=(0, None))
+        ax.set(xscale="log", xlabel=label, ylim=(0, None), title=title)
         _ticks(ax, part["x"])
-        ax.set_title("one pass" if label.startswith("steps") else "several passes")
     return _finished(drawn, axes, 2, *["divergence / convex bound"] * 2)
 
 

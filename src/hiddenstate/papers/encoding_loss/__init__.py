@@ -27,20 +27,28 @@ from hiddenstate.papers.encoding_loss import (
     simulations,
     tables,
 )
-from hiddenstate.pipeline.family import Bounds, Family, Simulate, takes
+from hiddenstate.pipeline.cells import Cell
+from hiddenstate.pipeline.family import Bounds, Family, Simulate
+
+
+def simulation_cost(cell: Cell[cells.Simulated]) -> float:
+    """Seconds of one core, of the steps of all runs."""
+    p = cell.parameters
+    return 0.3 + 1.5e-7 * 2 * p.runs * p.repeats * p.mechanism.steps
+
+
+def account_cost(cell: Cell[cells.Accounted]) -> float:
+    """Seconds of one core, of the curves of each epsilon that is searched."""
+    return 0.2 + 0.115 * len(cell.parameters.epsilons)
+
 
 FAMILY = Family(
     title="It's Our Loss: No Privacy Amplification for Hidden State DP-SGD With Non-Convex Loss",
     reference="arXiv 2407.06496",
     grid=cells.EncodingLossGrid,
     works=(
-        Simulate(
-            cells.simulated,
-            simulations.simulate,
-            # 3.6 seconds for 5,000 runs per data set and five repeats.
-            cost=lambda cell: 3.6 * cell.parameters.runs * cell.parameters.repeats / 25_000,
-        ),
-        Bounds(cells.accounted, simulations.account, cost=takes(9)),
+        Simulate(cells.simulated, simulations.simulate, cost=simulation_cost),
+        Bounds(cells.accounted, simulations.account, cost=account_cost),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, checks),

@@ -4,11 +4,15 @@ from collections.abc import Iterator
 
 from hiddenstate.accounting import pld
 from hiddenstate.papers.encoding_loss.cells import EncodingLossGrid
-from hiddenstate.pipeline.family import at_most, limit, sampled
+from hiddenstate.pipeline.family import at_most, drawn, limit, sampled
+
+MOST_SEARCHED = 1000
+"""Epsilons that Algorithm 2 searches, each with curves that memory holds."""
 
 
 def limits(grid: EncodingLossGrid) -> Iterator[str]:
     """Mechanisms that are not calibrated, and runs beyond memory."""
+    yield from drawn(grid, panels="curves settings", lines="epsilons")
     for i, setting in enumerate(grid.settings):
         key = f"settings.{i}.sampling_rate"
         yield from sampled(key, setting.sampling_rate, setting.steps, grid.delta)
@@ -20,4 +24,13 @@ def limits(grid: EncodingLossGrid) -> Iterator[str]:
             yield limit(f"curves.{i}.noise_multiplier", curve.noise_multiplier, words)
     steps = max(one.steps for one in (*grid.settings, *grid.curves))
     why = f"with {steps:,} steps, which memory holds at once"
-    yield from at_most("runs", grid.runs, 1e9, why, times=steps)
+    yield from at_most("runs", grid.runs, 1e8, why, times=steps)
+    names = ("repeats", "figure2_repeats", "swapped_repeats")
+    repeats = max(getattr(grid, name) or 0 for name in names)
+    why = f"in each of {repeats:,} repeats, whose scores memory holds at once"
+    yield from at_most("runs", grid.runs, 2e7, why, times=repeats)
+    first, last = grid.epsilon_range
+    if (last - first) / grid.epsilon_step > MOST_SEARCHED:
+        words = f"at least {(last - first) / MOST_SEARCHED:.3g}, for {MOST_SEARCHED:,} curves"
+        yield limit("epsilon_step", grid.epsilon_step, words)
+    yield from at_most("delta", grid.delta, 0.1, "at which noise is calibrated to every epsilon")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from hiddenstate.papers.estimators.cells import EstimatorsGrid
-from hiddenstate.pipeline.family import at_most, limit
+from hiddenstate.pipeline.family import at_most, drawn, limit
 
 LEAST, MOST = 0.01, 19.0
 """Privacy that bounds can be held against: their values lie 0.001 apart, and end at 20."""
@@ -11,6 +11,7 @@ LEAST, MOST = 0.01, 19.0
 
 def limits(grid: EstimatorsGrid) -> Iterator[str]:
     """Scores beyond memory, mechanisms beyond doubles, and a ladder beyond all models."""
+    yield from drawn(grid, rows="gaussian sequential.truths sequential.looks scores ladder")
     yield from at_most("scores", max(grid.scores), 1e6, "scores of a data set")
     looks = max(grid.sequential.looks)
     yield from at_most("sequential.looks", looks, 1e5, "models, whose null law memory holds")

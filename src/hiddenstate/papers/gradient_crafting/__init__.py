@@ -40,7 +40,7 @@ from hiddenstate.papers.gradient_crafting import (
     tables,
 )
 from hiddenstate.papers.gradient_crafting.grid import GradientCraftingGrid
-from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late, takes
+from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late
 
 FAMILY = Family(
     title="Tighter Privacy Auditing of DP-SGD in the Hidden State Threat Model",
@@ -65,7 +65,7 @@ FAMILY = Family(
             data=lambda cell: cells.data_of(cell.parameters.audits[0]),
             groups=lambda cell: 1,
         ),
-        Simulate(cells.simulated, simulations.simulate, cost=takes(0.2)),
+        Simulate(cells.simulated, simulations.simulate, cost=costs.simulated_cost),
         Bounds(
             cells.centred,
             late("papers.gradient_crafting.training.simulated_ends"),
@@ -76,10 +76,10 @@ FAMILY = Family(
             late("papers.gradient_crafting.training.follow"),
             cost=costs.followed_cost,
         ),
-        Bounds(cells.landscapes, simulations.landscape, cost=takes(2.6)),
-        Bounds(cells.distances, simulations.distances, cost=takes(0.8)),
-        Bounds(cells.ideal, simulations.ideal, cost=takes(1.3)),
-        Bounds(cells.one_run, one_run.idle, cost=takes(6)),
+        Bounds(cells.landscapes, simulations.landscape, cost=costs.landscape_cost),
+        Bounds(cells.distances, simulations.distances, cost=costs.distances_cost),
+        Bounds(cells.ideal, simulations.ideal, cost=costs.ideal_cost),
+        Bounds(cells.one_run, one_run.idle, cost=costs.idle_cost),
         Bounds(
             cells.one_run_housing,
             late("papers.gradient_crafting.training.one_run"),
@@ -90,7 +90,7 @@ FAMILY = Family(
             late("papers.gradient_crafting.networks.one_run"),
             cost=costs.one_run_cost,
         ),
-        Bounds(cells.one_run_validity, simulations.one_run_validity, cost=takes(6)),
+        Bounds(cells.one_run_validity, simulations.one_run_validity, cost=costs.validity_cost),
     ),
     estimate=estimates.estimate,
     modules=(*figures.TOPICS, tables, *checks.TOPICS),

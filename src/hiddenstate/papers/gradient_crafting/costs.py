@@ -2,13 +2,19 @@
 
 from hiddenstate.papers.gradient_crafting.adversaries import kind
 from hiddenstate.papers.gradient_crafting.cells import (
+    Distances,
     ExpectedAudits,
     Followed,
     HousingAudit,
+    IdealAudits,
+    Landscape,
     NetworkAudit,
+    OneRunAudits,
     OneRunHousing,
     OneRunLarger,
+    OneRunValidity,
     SimulatedEnds,
+    SimulatedLandscape,
 )
 from hiddenstate.papers.gradient_crafting.grid import OneRunNetwork
 from hiddenstate.pipeline.cells import Cell
@@ -61,3 +67,38 @@ def ends_cost(cell: Cell[SimulatedEnds]) -> float:
     """Seconds of one core that an audit's noiseless end points take."""
     p = cell.parameters
     return cost(p.audit.model_copy(update={"models": p.models}))
+
+
+def landscape_cost(cell: Cell[Landscape]) -> float:
+    """Seconds of one core that the laws of a single insertion take."""
+    p = cell.parameters
+    return 0.32 * len(p.batch_sizes) * (p.steps / 25) ** 1.4
+
+
+def simulated_cost(cell: Cell[SimulatedLandscape]) -> float:
+    """Seconds of one core that the steps of simulated runs take."""
+    p = cell.parameters
+    return 0.1 + 2.5e-8 * 2 * p.runs * p.repeats * p.steps
+
+
+def distances_cost(cell: Cell[Distances]) -> float:
+    """Seconds of one core that exact trade-off curves take."""
+    return sum(0.1 + 3e-6 * steps for steps in cell.parameters.steps)
+
+
+def ideal_cost(cell: Cell[IdealAudits]) -> float:
+    """Seconds of one core that simulated audits take."""
+    p = cell.parameters
+    return len(p.epsilons) * p.audits * (3e-4 + 2.1e-7 * 2 * p.models)
+
+
+def idle_cost(cell: Cell[OneRunAudits]) -> float:
+    """Seconds of one core that the bounds of simulated models take."""
+    p = cell.parameters
+    return 0.3 + 1e-5 * p.audits * p.canaries
+
+
+def validity_cost(cell: Cell[OneRunValidity]) -> float:
+    """Seconds of one core that the bounds of simulated mechanisms take."""
+    p = cell.parameters
+    return sum(1 + 5e-7 * p.audits * canaries for canaries in p.canaries)

@@ -24,7 +24,17 @@ FEW = (100, 1000)
 
 LEVELS = (
     *("part", "network", "every", "start", "adversary", "models", "epsilon", "clipping_norm"),
-    *("batch_size", "beta", "sampling_rate", "canaries", "hypothesis", "rule", "mu", "audits"),
+    *(
+        "batch_size",
+        "beta",
+        "sampling_rate",
+        "canaries",
+        "hypothesis",
+        "rule",
+        "mu",
+        "audits",
+        "repeat",
+    ),
 )
 """Columns that there are whichever parts a scale has."""
 

@@ -13,7 +13,7 @@ from hiddenstate.papers.gradient_crafting.grid import (
     OneRun,
 )
 from hiddenstate.pipeline import held
-from hiddenstate.pipeline.family import at_most, limit
+from hiddenstate.pipeline.family import at_most, drawn, limit
 
 PARAMETERS = {
     **{"mnist_cnn": 25_386, "mnist_linear": 7850, "cifar_cnn": 550_570, "digits_cnn": 3690},
@@ -27,17 +27,33 @@ PARAMETERS = {
 }
 """Of models of ten classes."""
 
+MOST_SCORES = 2e7
+"""Of one data set, in a cell: some gigabytes with what is made of them."""
+
 EACH_UNIT, MOST_UNITS = 11, 2978
 """Parameters of a hidden unit of the housing network; beyond, coordinates are no short integers."""
 
 
 def limits(grid: GradientCraftingGrid) -> Iterator[str]:
     """Laws beyond quadrature and doubles, more canaries than parameters, and names twice."""
+    yield from drawn(
+        grid,
+        panels="norms.every one_run.epsilons ideal.every expected.every",
+        lines="hidden.betas hidden.sampling_rates networks.sweeps.clipping_norms "
+        "expected.epsilons expected.clipping_norms",
+        rows="housing.sweeps housing.sweeps.epsilons networks.sweeps networks.sweeps.epsilons "
+        "single.epsilons single.batch_sizes ideal.epsilons ideal.models one_run.housing "
+        "one_run.idle one_run.networks.canaries",
+        points="hidden.steps hidden.sampled_steps single.audited",
+    )
     yield from _sweeps(grid)
     if grid.single:
         most = math.floor(10 * (-RAREST + math.log(grid.delta))) / 10
         words = f"at delta {grid.delta:g}, as it hangs on ever rarer outputs"
         yield from at_most("single.epsilons", max(grid.single.epsilons), most, words)
+        repeats = grid.single.repeats
+        why = f"in each of {repeats:,} repeats, whose scores memory holds at once"
+        yield from at_most("single.runs", grid.single.runs, MOST_SCORES, why, times=repeats)
     if grid.hidden:
         yield from _hidden(grid.hidden)
     if grid.one_run:
@@ -101,3 +117,15 @@ def _one_run(part: OneRun, units: int) -> Iterator[str]:
             yield from at_most(f"{place}.canaries", max(network.canaries), most, "parameters")
             words = f"records, the half of {network.dataset} that is trained on"
             yield from at_most(f"{place}.batch_size", network.batch_size, found.private, words)
+    # Of more than 1,000 no validity is simulated.
+    few = max((canaries for canaries in part.idle if canaries <= 1000), default=0)
+    held_at_once = "canaries, whose scores memory holds at once"
+    why = f"with {few:,} {held_at_once}"
+    yield from at_most("one_run.validity_audits", part.validity_audits, MOST_SCORES, why, times=few)
+    draws = {"one_run": (part.null_draws, max(part.housing, default=0))} | {
+        f"one_run.networks.{name}": (one.null_draws, max(one.canaries))
+        for name, one in part.networks.items()
+    }
+    for place, (drawn_nulls, canaries) in draws.items():
+        why = f"with {canaries:,} {held_at_once}"
+        yield from at_most(f"{place}.null_draws", drawn_nulls, MOST_SCORES, why, times=canaries)

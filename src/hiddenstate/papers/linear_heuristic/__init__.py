@@ -45,6 +45,7 @@ from hiddenstate.papers.linear_heuristic import (
     bounds,
     cells,
     checks,
+    costs,
     estimates,
     expected_cells,
     figures,
@@ -60,15 +61,7 @@ from hiddenstate.papers.linear_heuristic.grid import (
     HistoryCurves,
     HistoryRuns,
 )
-from hiddenstate.pipeline.costs import step_seconds
 from hiddenstate.pipeline.family import Bounds, Expect, Family, Simulate, Train, late, takes
-
-
-def training_cost(audit: cells.TrainedAudit) -> float:
-    """Seconds of one core that the models of a cell take."""
-    records = audit.records * audit.sampling_rate * audit.views
-    return 2 * audit.models * audit.steps * step_seconds(audit.model, records)
-
 
 FAMILY = Family(
     title="The Last Iterate Advantage: Empirical Auditing and Principled Heuristic Analysis of "
@@ -77,30 +70,32 @@ FAMILY = Family(
     grid=expected_cells.ExpectingGrid,
     works=(
         *(
-            Simulate(cells.audited(a, AuditRuns), simulations.simulate(a), cost=takes(6))
+            Simulate(cells.audited(a, AuditRuns), simulations.simulate(a), cost=getattr(costs, a))
             for a in simulations.ATTACKS
         ),
-        Simulate(cells.keeps_history(HistoryRuns), simulations.simulate_history, cost=takes(5.5)),
-        Bounds(cells.figure1("a"), bounds.figure1a, cost=takes(1.8)),
-        Bounds(cells.figure1("b"), bounds.figure1b, cost=takes(11)),
-        Bounds(cells.figure1("c"), bounds.figure1c, cost=takes(4.4)),
-        Bounds(cells.quadratic, bounds.quadratic_regulariser),
-        Bounds(cells.schedules, bounds.schedules, cost=takes(11)),
-        Bounds(cells.optimisers, bounds.optimisers, cost=takes(2)),
-        Bounds(cells.figure5, bounds.figure5, cost=takes(6.1)),
-        Bounds(cells.keeps_history(HistoryCurves), bounds.history_regulariser, cost=takes(7)),
-        Bounds(cells.audited("audits", AuditCurves), bounds.audits, cost=takes(22)),
+        Simulate(
+            cells.keeps_history(HistoryRuns), simulations.simulate_history, cost=costs.history_runs
+        ),
+        Bounds(cells.figure1("a"), bounds.figure1a, cost=costs.figure1a),
+        Bounds(cells.figure1("b"), bounds.figure1b, cost=costs.figure1b),
+        Bounds(cells.figure1("c"), bounds.figure1c, cost=costs.figure1c),
+        Bounds(cells.quadratic, bounds.quadratic_regulariser, cost=costs.quadratic),
+        Bounds(cells.schedules, bounds.schedules, cost=costs.schedules),
+        Bounds(cells.optimisers, bounds.optimisers, cost=costs.optimisers),
+        Bounds(cells.figure5, bounds.figure5, cost=costs.figure5),
+        Bounds(cells.keeps_history(HistoryCurves), bounds.history_regulariser, cost=costs.history),
+        Bounds(cells.audited("audits", AuditCurves), bounds.audits, cost=costs.curves),
         Bounds(
             cells.audited("repeated", AuditRepeats),
             ideal.repeated,
-            cost=lambda cell: 2.0 * cell.parameters.repeats,
+            cost=costs.repeated,
         ),
         Bounds(cells.table1, bounds.table1, cost=takes(5)),
         Train(
             cells.trained,
             late("papers.linear_heuristic.training.train"),
             size=lambda cell: (cell.parameters.models, 1),
-            cost=lambda cell: training_cost(cell.parameters),
+            cost=costs.training,
             data=lambda cell: [cell.parameters.dataset],
         ),
         Expect(
@@ -111,7 +106,7 @@ FAMILY = Family(
             cost=lambda cell: expected_cells.cost(cell.parameters),
             data=lambda cell: sorted({t.dataset for t in cell.parameters.trainings}),
         ),
-        Bounds(cells.trained_curves, bounds.trained, cost=takes(1.4)),
+        Bounds(cells.trained_curves, bounds.trained, cost=costs.trained_curves),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, *checks.TOPICS),

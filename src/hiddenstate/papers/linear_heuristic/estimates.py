@@ -151,6 +151,7 @@ def _trained(audit: TrainedAudit, runs: pd.DataFrame | None, bounds: pd.DataFram
     if runs is not None:
         accuracy = {"quantity": "accuracy", "method": "mean", "kind": "estimate"}
         accuracy |= {"value": runs["accuracy"].mean(), "error": runs["accuracy"].sem()}
+        accuracy["dataset"] = audit.dataset
         parts += [
             _audit(runs, _matched(bounds, audit.delta)[audit.steps], "heuristic"),
             pd.DataFrame([accuracy]),

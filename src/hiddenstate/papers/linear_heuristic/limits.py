@@ -7,11 +7,23 @@ from hiddenstate.accounting.pld import least_delta
 from hiddenstate.papers.linear_heuristic.expected_cells import ExpectingGrid
 from hiddenstate.papers.linear_heuristic.grid import FixedNoise, Mechanism
 from hiddenstate.pipeline import held
-from hiddenstate.pipeline.family import at_most, limit, sampled
+from hiddenstate.pipeline.family import at_most, drawn, limit, sampled
+
+MOST_SCORES = 5e7
+"""Of one data set, in a cell: some gigabytes with what is made of them."""
 
 
 def limits(grid: ExpectingGrid) -> Iterator[str]:
     """Mechanisms whose epsilon is 0 or not computed, rows that no training has, and more."""
+    yield from drawn(
+        grid,
+        panels="figure5.epsilons audits.sampling_rates training.figure2 expected.network.figure2",
+        lines="expected",
+        rows="schedules.steps table1.rows training.table1 expected.network.table1",
+        points="optimisers.steps figure5.steps figure5.sampling_rates history.growths audits.steps "
+        "training.figure2.steps training.figure4.steps expected.network.figure2.steps "
+        "expected.network.figure4.steps",
+    )
     training, history, table = grid.training, grid.history, grid.table1
     one, rates = grid.figure1, enumerate(grid.figure5.sampling_rates)
     yield from sampled("figure1.sampling_rate", one.sampling_rate, 1, one.delta)
@@ -48,6 +60,7 @@ def limits(grid: ExpectingGrid) -> Iterator[str]:
         if delta < least_delta(steps):
             words = f"at least {least_delta(steps):.3g}, which dp-accounting resolves at its steps"
             yield limit(f"{key}.delta", delta, words)
+    yield from _memory(grid)
     yield from at_most("optimisers.steps", max(grid.optimisers.steps), 5000)
     if not 1e-7 <= table.delta <= 1e-3:
         yield limit("table1.delta", table.delta, "1e-07 to 0.001, for steps of each row are sought")
@@ -72,6 +85,22 @@ def limits(grid: ExpectingGrid) -> Iterator[str]:
             yield from held.network(path, network, "records", network.records)
     if training.views > 1 and training.dataset.removeprefix("raw:") == "housing":
         yield limit("training.views", training.views, "1, as these records are no images")
+
+
+def _memory(grid: ExpectingGrid) -> Iterator[str]:
+    """Scores and curves that are held at once and are more than a machine holds."""
+    audits, history, training = grid.audits, grid.history, grid.training
+    for key, runs, times, what in (
+        ("audits.runs", audits.runs, len(audits.steps), "numbers of steps"),
+        ("audits.runs", audits.runs, audits.repeats, "repeats"),
+        ("history.runs", history.runs, len(history.growths), "growths"),
+    ):
+        why = f"of {times:,} {what}, whose scores memory holds at once"
+        yield from at_most(key, runs, MOST_SCORES, why, times=times)
+    own = (training.figure4, *training.figure2, *training.table1)
+    models = max([training.models, *(one.models or 0 for one in own)])
+    key, why = "training.ideal_audits", f"of {models:,} models, whose scores memory holds at once"
+    yield from at_most(key, training.ideal_audits, MOST_SCORES, why, times=models)
 
 
 def _told(key: str, mechanism: Mechanism, delta: float) -> Iterator[str]:

@@ -29,7 +29,7 @@ from hiddenstate.papers.shuffling import (
 )
 from hiddenstate.pipeline.cells import Cell
 from hiddenstate.pipeline.costs import step_seconds
-from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late, takes
+from hiddenstate.pipeline.family import Bounds, Family, Simulate, Train, late
 
 
 def simulation_cost(cell: Cell[cells.Simulated]) -> float:
@@ -37,6 +37,11 @@ def simulation_cost(cell: Cell[cells.Simulated]) -> float:
     p = cell.parameters
     epochs = p.epochs if p.order == "each epoch" else 1
     return 0.3 + 5e-8 * 2 * p.repeats * p.runs * epochs * p.batches
+
+
+def account_cost(cell: Cell[cells.Simulated]) -> float:
+    """Seconds of one core, of the noise's calibration."""
+    return 0.5 + 5e-6 * cell.parameters.batches * cell.parameters.epochs
 
 
 def training_cost(cell: Cell[cells.Trained]) -> float:
@@ -51,7 +56,7 @@ FAMILY = Family(
     grid=cells.ShufflingGrid,
     works=(
         Simulate(cells.simulated, simulations.simulate, cost=simulation_cost),
-        Bounds(cells.simulated, simulations.account, cost=takes(0.6)),
+        Bounds(cells.simulated, simulations.account, cost=account_cost),
         Train(
             cells.trained,
             late("papers.shuffling.training.train"),

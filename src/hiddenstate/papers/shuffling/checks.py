@@ -9,7 +9,7 @@ import pandas as pd
 from hiddenstate.papers.shuffling.simulations import ALL, LAST
 from hiddenstate.pipeline.estimates import select
 from hiddenstate.pipeline.evidence import Estimate, Interval, Within, rarely
-from hiddenstate.pipeline.family import Found, check, needed
+from hiddenstate.pipeline.family import Found, Lacking, check, needed
 
 AS_MUCH = 0.25
 """Share of what linear losses show by which a network may differ and show as much."""
@@ -56,7 +56,11 @@ def not_uniform(estimates: pd.DataFrame) -> Found:
         for method in ("largest sum", "linear losses")
     }
     every, last = shown["largest sum"], shown["linear losses"]
-    most = max(every, key=lambda setting: every[setting])
+    # Where nothing is shown there is no factor.
+    every = {setting: factor for setting, factor in every.items() if factor > 0}
+    most = max(every, key=lambda setting: every[setting], default=None)
+    if most is None or not last[most]:
+        raise Lacking
     yield Within(
         "largest over smallest factor of all settings, all iterates",
         max(every.values()) / min(every.values()),
@@ -76,7 +80,7 @@ def not_uniform(estimates: pd.DataFrame) -> Found:
 def grows(estimates: pd.DataFrame) -> Found:
     """What all iterates show at least grows with the number of batches."""
     for words, _, values in _by_batches(estimates, "largest sum"):
-        for fewer, more in pairwise(values.index):
+        for fewer, more in pairwise(values[values > 0].index):
             ratio = values[more] / values[fewer]
             yield Within(f"{more} over {fewer} batches, {words}", ratio, low=1)
     return "The largest sum's bound, computed."
@@ -126,6 +130,8 @@ def networks(estimates: pd.DataFrame) -> Found:
     for row in trained.itertuples():
         alike = select(estimates, part="ideal", method=ALL, claim=row.claim, order=row.order)
         ideal = needed(alike)["value"]
+        if not ideal.mean():
+            raise Lacking
         n = len(ideal)
         # One audit beside the mean of n simulated ones: both scatter.
         less = Estimate(

@@ -34,7 +34,7 @@ from hiddenstate.papers.worst_case_init import (
     tables,
 )
 from hiddenstate.papers.worst_case_init.grid import WorstCaseInitGrid
-from hiddenstate.pipeline.family import Bounds, Expect, Family, Start, Train, late, takes
+from hiddenstate.pipeline.family import Bounds, Expect, Family, Start, Train, late
 
 _START = Start(
     cells.start_of,
@@ -66,7 +66,9 @@ FAMILY = Family(
             data=lambda cell: cells.data_of(cell.parameters.audit.start),
             start=replace(_START, of=cells.start_of_expected),
         ),
-        Bounds(cells.ideal, simulations.simulate, cost=takes(0.3)),
+        Bounds(
+            cells.ideal, simulations.simulate, cost=lambda cell: costs.ideal_cost(cell.parameters)
+        ),
     ),
     estimate=estimates.estimate,
     modules=(figures, tables, *checks.TOPICS),

@@ -4,6 +4,7 @@ from hiddenstate.papers.worst_case_init.cells import (
     TESTED,
     AuditParameters,
     ExpectedParameters,
+    IdealParameters,
     StartParameters,
 )
 from hiddenstate.papers.worst_case_init.grid import Stage
@@ -38,6 +39,11 @@ def start_cost(start: StartParameters) -> float:
     # Beside three times the kernel's time each mini-batch takes some milliseconds.
     seen = (s.epochs * _records(s) * (3 * gradient + 3e-3 / s.batch_size) for s in stages)
     return len(start.repeats) * sum(seen)
+
+
+def ideal_cost(p: IdealParameters) -> float:
+    """Seconds of one core that simulated audits take."""
+    return 0.05 + 8e-7 * p.audits * p.models
 
 
 def _records(stage: Stage) -> int:

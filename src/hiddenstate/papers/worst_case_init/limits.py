@@ -10,24 +10,33 @@ import numpy as np
 from hiddenstate.adversaries import canaries
 from hiddenstate.papers.worst_case_init.grid import (
     CANARIES,
+    Point,
     Task,
     Weights,
     WorstCaseInitGrid,
     figures,
 )
 from hiddenstate.pipeline import runnable
-from hiddenstate.pipeline.family import at_most, limit
+from hiddenstate.pipeline.family import DRAWN, at_most, drawn, limit
 from hiddenstate.pipeline.held import WIDTHS, Held, held
 
 AUDITS = ("figure1", "figure2", "figure3", "figure4", "figure5", "figure7")
 """Figures of audits, which take two models of a data set at least."""
+
+_WITHIN = {
+    "figure2": {"epochs", "learning_rate"},
+    "figure3": {*Point._fields},
+    "figure6": {"steps", "learning_rate"},
+    **dict.fromkeys(("figure1", "figure4", "figure5"), {*Point._fields} - {"records"}),
+}
+"""By figure: what the audits of a panel may differ in; each other task is a panel, too."""
 
 
 def limits(grid: WorstCaseInitGrid) -> Iterator[str]:
     """Stages that do not fit their model, files that hold no array, audits of one model."""
     models = max(task.models for task in grid.tasks.values())
     why = f"of {models:,} models, which memory holds at once"
-    yield from at_most("ideal_audits", grid.ideal_audits, 1e8, why, times=models)
+    yield from at_most("ideal_audits", grid.ideal_audits, 2e7, why, times=models)
     for name, task in grid.tasks.items():
         yield from _task(f"tasks.{name}", task)
     every = figures(grid)
@@ -36,6 +45,28 @@ def limits(grid: WorstCaseInitGrid) -> Iterator[str]:
             number = sweep.models or grid.tasks[sweep.task].models
             if number < 2:
                 yield limit(f"{figure}.{i}.models", number, "at least 2, as it shows audits")
+    yield from _drawn(grid)
+
+
+def _drawn(grid: WorstCaseInitGrid) -> Iterator[str]:
+    """Figures of more panels, lines or points than can be read."""
+    names = [*figures(grid), "expected"]
+    yield from drawn(grid, panels="tasks", rows=" ".join(names))
+    for name in names:
+        yield from drawn(
+            grid,
+            lines=f"{name}.clipping_norms {name}.learning_rates",
+            rows=f"{name}.epsilons {name}.records",
+            points=f"{name}.epochs {name}.steps",
+        )
+    for name, within in _WITHIN.items():
+        panels = {
+            (sweep.task, *(value for key, value in point._asdict().items() if key not in within))
+            for sweep in getattr(grid, name)
+            for point in sweep.points(grid.tasks[sweep.task])
+        }
+        if len(panels) > DRAWN["panels"]:
+            yield limit(name, f"{len(panels)} panels", f"at most {DRAWN['panels']}")
 
 
 def _task(path: str, task: Task) -> Iterator[str]:

@@ -20,6 +20,9 @@ UNLIKE = 2.0
 LESS = 3.0
 """Points by which the accuracy is less that a printed one is told from: what single models can."""
 
+TESTED_ON = {"mnist", "cifar10", "cifar100"}
+"""Data sets whose test images are as many as the paper's, 10,000."""
+
 
 def _audits(estimates: pd.DataFrame, *figures: str, **values: Any) -> pd.DataFrame:
     """Audits of trained models; none may be missing.
@@ -139,6 +142,9 @@ def table1_similar(estimates: pd.DataFrame) -> Found:
 @check
 def table1_accuracy(estimates: pd.DataFrame) -> Found:
     """Table 1: the three printed accuracies, one by one."""
+    tested = select(estimates, figure="table1", quantity="accuracy")
+    if not set(tested.get("dataset", ())) <= TESTED_ON:
+        raise Lacking
     found = _audits(estimates, "table1").set_index("batch")["accuracy"]
     found = needed(found.reindex(list(stated.TRAINED)))
     printed = pd.Series({n: float(one.removesuffix("%")) for n, (one, _) in stated.TRAINED.items()})
