@@ -33,4 +33,3 @@ def limits(grid: EncodingLossGrid) -> Iterator[str]:
     if (last - first) / grid.epsilon_step > MOST_SEARCHED:
         words = f"at least {(last - first) / MOST_SEARCHED:.3g}, for {MOST_SEARCHED:,} curves"
         yield limit("epsilon_step", grid.epsilon_step, words)
-    yield from at_most("delta", grid.delta, 0.1, "at which noise is calibrated to every epsilon")
