@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 
 from hiddenstate.accounting import roots
-from hiddenstate.accounting.mixture import log_mills
+from hiddenstate.accounting.mixture import mills_rise
 from hiddenstate.errors import expect
 
 
@@ -122,7 +122,7 @@ def _log_delta(mu: ArrayLike, distance: ArrayLike) -> NDArray[np.float64]:
     """Logarithm of the delta of mu-Gaussian privacy at epsilon = mu (mu/2 + distance) >= 0."""
     # With R = Phi / phi it is that of Phi(high) (1 - R(low) / R(high)).
     high = -np.asarray(distance)
-    ratio = log_mills(high - mu) - log_mills(high)
+    ratio = mills_rise(high - mu, mu)
     with np.errstate(divide="ignore"):
-        found: NDArray[np.float64] = log_ndtr(high) + np.log(-np.expm1(np.minimum(ratio, 0)))
+        found: NDArray[np.float64] = log_ndtr(high) + np.log(-np.expm1(-ratio))
     return found
