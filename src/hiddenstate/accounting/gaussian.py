@@ -13,6 +13,11 @@ LEAST, MOST = 1e-50, 1e50
 """Between them are the mu whose powers are numbers. At a smaller one epsilon counts as 0."""
 
 
+def _noise(mu: ArrayLike) -> NDArray[np.float64]:
+    """Noise multiplier of one step; the inverse of the largest mu rounds to too little."""
+    return np.maximum(1 / np.asarray(mu, dtype=float), 1 / MOST)
+
+
 def _check(mu: float) -> None:
     check_number("mu", mu, mu <= MOST, f"of at most {MOST:g}")
 
@@ -27,7 +32,7 @@ def epsilon(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
     for value in values[~(values <= MOST)][:1]:
         _check(value)
     found, told = np.zeros_like(values), values > LEAST
-    found[told] = linear.last_iterate_epsilon(1 / values[told], 1.0, 1, delta)
+    found[told] = linear.last_iterate_epsilon(_noise(values[told]), 1.0, 1, delta)
     return found[places].reshape(np.shape(mu))
 
 
@@ -38,7 +43,8 @@ def bracket(mu: float, delta: float, *, share: float = 1e-9) -> tuple[float, flo
     _check(mu)
     if mu <= 0:
         return 0.0, 0.0
-    low, high = linear.last_iterate(1 / max(float(mu), LEAST), 1.0, 1).bracket(delta, share=share)
+    noise = float(_noise(max(float(mu), LEAST)))
+    low, high = linear.last_iterate(noise, 1.0, 1).bracket(delta, share=share)
     return (low if mu >= LEAST else 0.0), high
 
 
