@@ -383,11 +383,14 @@ def last_iterate_noise_multiplier(
                 f"delta: got {delta}; expected less than {sampled:.3g}, the probability that the "
                 "canary is sampled at all: with this delta no noise is needed"
             )
-        low, high = -1.0, 1.0
-        while excess(low) < 0:
-            low *= 2
-        while excess(high) > 0:
-            high *= 2
+        # Mechanisms with other noise are refused.
+        low, high = math.log(1e-50), math.log(1e50)
+        for log_sigma, side, word in ((low, 1, "less"), (high, -1, "more")):
+            if side * excess(log_sigma) < 0:
+                raise InputError(
+                    f"epsilon: got {epsilon:g}; expected {word}, such that the noise multiplier "
+                    "is from 1e-50 to 1e50"
+                )
         # The larger end, so that noise is rounded up.
         return math.exp(roots.between(excess, low, high, absolute=1e-13)[1])
 
