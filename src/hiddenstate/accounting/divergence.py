@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 
 from hiddenstate.accounting import roots
+from hiddenstate.accounting.arguments import doubles
 from hiddenstate.accounting.mixture import mills_rise
 from hiddenstate.errors import expect
 
 
+@doubles
 def epsilon(rho: float, delta: float) -> float:
     """Upper bound on epsilon at ``delta`` by Rényi divergences, D_alpha <= alpha rho for all alpha.
 
@@ -49,6 +51,7 @@ def epsilon(rho: float, delta: float) -> float:
     return max(0.0, float(found.fun))
 
 
+@doubles
 def gaussian_mu(rho: float) -> float:
     """Mu of the Gaussian differential privacy that a bound ``rho`` means: sqrt(2 rho), rounded up.
 
@@ -60,6 +63,7 @@ def gaussian_mu(rho: float) -> float:
     return math.sqrt(2 * rho) * (1 + 4 * float(np.finfo(float).eps))
 
 
+@doubles
 def gaussian_epsilon(rho: float, delta: float) -> float:
     """Upper bound on epsilon at ``delta`` by Gaussian differential privacy, mu = sqrt(2 rho).
 

@@ -27,6 +27,7 @@ from hiddenstate.accounting.arguments import (
     check_number,
     check_steps,
     doubles,
+    doubles_of,
 )
 from hiddenstate.accounting.binomial import MOST_STEPS, log_binomial, log_mass
 from hiddenstate.accounting.mixture import DIRECTIONS, Floats, GaussianMixture
@@ -142,10 +143,9 @@ class _Sweep:
         """Epsilon of every mechanism for one null hypothesis."""
         solved = self._solved(np.arange(len(self.level)), 1.0 if null == "out" else -1.0)
         for i in np.flatnonzero(np.isnan(solved)):
-            pair, level = last_iterate(*self._mechanism(i)), float(self.level[i])
-            low, high = pair.bracket(level, share=_DIGITS / 2, null=null)
-            known = high <= low * (1 + 1.1 * _DIGITS)
-            solved[i] = pair.epsilon(level, null=null) if known else high
+            pair = last_iterate(*self._mechanism(i))
+            low, high = pair.bracket(float(self.level[i]), share=_DIGITS / 2, null=null)
+            solved[i] = (low + high) / 2 if high <= low * (1 + 1.1 * _DIGITS) else high
         return solved
 
     def _mechanism(self, point: np.int64) -> tuple[float, float, int]:
@@ -324,9 +324,14 @@ def last_iterate_epsilon(
     Source: *The Last Iterate Advantage*, Theorem 1 and Appendix A.
     """
     check_null(null)
-    sigma, rate, trials, level = np.broadcast_arrays(noise_multiplier, sampling_rate, steps, delta)
-    sweep = _Sweep(*(np.ravel(a).astype(float) for a in (sigma, rate, trials, level)))
-    return sweep.epsilon(null).reshape(sigma.shape)[()]
+    given = {
+        "noise_multiplier": noise_multiplier,
+        "sampling_rate": sampling_rate,
+        "steps": steps,
+        "delta": delta,
+    }
+    arrays = np.broadcast_arrays(*(doubles_of(name, value) for name, value in given.items()))
+    return _Sweep(*map(np.ravel, arrays)).epsilon(null).reshape(arrays[0].shape)[()]
 
 
 def last_iterate_delta(
@@ -383,14 +388,16 @@ def last_iterate_noise_multiplier(
                 f"delta: got {delta}; expected less than {sampled:.3g}, the probability that the "
                 "canary is sampled at all: with this delta no noise is needed"
             )
-        # Mechanisms with other noise are refused.
-        low, high = math.log(1e-50), math.log(1e50)
-        for log_sigma, side, word in ((low, 1, "less"), (high, -1, "more")):
-            if side * excess(log_sigma) < 0:
-                raise InputError(
-                    f"epsilon: got {epsilon:g}; expected {word}, such that the noise multiplier "
-                    "is from 1e-50 to 1e50"
-                )
+        # Mechanisms with other noise are refused. Powers of a larger epsilon are no numbers.
+        most = math.log(1e50)
+        refused = "such that the noise multiplier is from 1e-50 to 1e50"
+        low, high = -1.0, 1.0
+        while epsilon > 1e120 or excess(low) < 0:
+            check_number("epsilon", epsilon, epsilon <= 1e120 and low > -most, f"below, {refused}")
+            low = max(2 * low, -most)
+        while excess(high) > 0:
+            check_number("epsilon", epsilon, high < most, f"above, {refused}")
+            high = min(2 * high, most)
         # The larger end, so that noise is rounded up.
         return math.exp(roots.between(excess, low, high, absolute=1e-13)[1])
 

@@ -122,9 +122,13 @@ class GaussianMixture:
         variance = self.noise_std**2
         if len(self.shifts) == 2 and self.shifts[0] == 0:
             nothing, something = self.log_weights
-            # log(e^epsilon - weight_0), which keeps its digits near the least loss.
-            excess = flat[todo] + np.log(-np.expm1(nothing - flat[todo]))
-            y[todo] = variance * (excess - something) / self.shifts[1] + self.shifts[1] / 2
+            # log((e^epsilon - weight_0) / weight_1), which keeps its digits near the least loss.
+            excess = flat[todo] + np.log(-np.expm1(nothing - flat[todo])) - something
+            # And near 0.
+            near = np.expm1(np.minimum(flat[todo], 1)) * math.exp(min(-something, 700))
+            small = np.abs(near) < 0.5
+            excess[small] = np.log1p(near[small])
+            y[todo] = variance * excess / self.shifts[1] + self.shifts[1] / 2
             return y.reshape(epsilon.shape)
         if todo.size > 64 * _GROUP:
             # The inverse of f is concave, so its tangents are right of it too, and nearer.
