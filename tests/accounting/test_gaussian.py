@@ -157,7 +157,11 @@ def test_the_largest_mu_is_answered():
     assert low <= 5e99 <= high <= 5.00001e99
     assert gaussian.epsilon(1e50, 1e-5) == pytest.approx(5e99)
     assert 0 < gaussian.epsilon_below(1e50, 1e-5) <= 5e99
-    with pytest.raises(InputError, match=r"^epsilon: got 1e\+300; expected a number below, such that the"):
+    with pytest.raises(
+        InputError, match=r"^epsilon: got 1e\+300; expected a number below, such that the"
+    ):
         gaussian.mu(1e300, 1e-5)
-    with pytest.raises(InputError, match=r"^epsilon: got 1e-300; expected a number above, such that the"):
+    with pytest.raises(
+        InputError, match=r"^epsilon: got 1e-300; expected a number above, such that the"
+    ):
         gaussian.mu(1e-300, 1e-200)

@@ -512,7 +512,9 @@ def test_delta_keeps_its_digits_at_epsilons_of_either_sign(noise, null):
         assert found == pytest.approx(exact, rel=1e-9, abs=1e-17)
 
 
-@pytest.mark.parametrize(("epsilon", "word"), [(1e300, "below"), (1e-300, "above"), (1e110, "below")])
+@pytest.mark.parametrize(
+    ("epsilon", "word"), [(1e300, "below"), (1e-300, "above"), (1e110, "below")]
+)
 def test_a_target_that_no_noise_meets_is_refused(epsilon, word):
     with pytest.raises(InputError, match="^epsilon: got 1e") as refusal:
         last_iterate_noise_multiplier(epsilon, 1e-200, 1.0, 10)

@@ -197,7 +197,9 @@ class GaussianMixture:
         step = self.noise_std if null == "out" else -self.noise_std
         while excess(y0 + step) > 0:
             step *= 2
-        ends = roots.between(excess, *sorted((y0, y0 + step)), absolute=1e-15 * min(self.noise_std, y0))
+        ends = roots.between(
+            excess, *sorted((y0, y0 + step)), absolute=1e-15 * min(self.noise_std, y0)
+        )
         # Of the two ends the one with less delta, which rounds epsilon up.
         return abs(float(self.loss(ends[null == "out"])))
 

@@ -81,7 +81,9 @@ def _released(setting: Setting, every: int, delta: float) -> Bracket:
     Each shows the weighted sum of the steps since the one before: independent Gaussian mechanisms.
     """
     whole, steps = setting.steps_per_pass, setting.steps
-    arguments.check_steps(max(whole, steps), MOST_RELEASED)
+    arguments.check_steps(steps, MOST_RELEASED)
+    words = f"a size of at most {MOST_RELEASED:,} batches an epoch where some iterates are released"
+    expect(whole <= MOST_RELEASED, "batch_size", setting.batch_size, words)
     starts = np.arange(0, steps, every)
     lengths = np.diff(np.append(starts, steps))
     if setting.redrawn:
