@@ -516,7 +516,7 @@ def test_delta_keeps_its_digits_at_epsilons_of_either_sign(noise, null):
     ("epsilon", "word"), [(1e300, "below"), (1e-300, "above"), (1e110, "below")]
 )
 def test_a_target_that_no_noise_meets_is_refused(epsilon, word):
-    with pytest.raises(InputError, match="^epsilon: got 1e") as refusal:
+    with pytest.raises(InputError, match=r"^epsilon: got 1e") as refusal:
         last_iterate_noise_multiplier(epsilon, 1e-200, 1.0, 10)
     words = f"expected a number {word}, such that the noise multiplier is from 1e-50 to 1e50"
     assert words in str(refusal.value)

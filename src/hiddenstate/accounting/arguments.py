@@ -23,7 +23,7 @@ def double(value: Any) -> Any:
 
 
 def doubles(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose arguments may be numbers in single precision; too large ones are named."""
+    """The function of numbers in any precision; integers that are no doubles are named."""
 
     @wraps(function)
     def called(*args: P.args, **options: P.kwargs) -> R:
