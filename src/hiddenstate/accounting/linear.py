@@ -345,6 +345,8 @@ def last_iterate_delta(
     """Delta of the last iterate at ``epsilon``: exact for linear losses, else a heuristic.
 
     The inverse of ``last_iterate_epsilon``; the arguments broadcast. Equation 2 of the paper.
+    Relative error below 1e-9, or what a change of epsilon by 1e-15 makes if that is more: for
+    example, 2e-8 at noise multiplier 1e7 and sampling rate 0.01 over five steps.
     """
 
     def solve(noise_multiplier: float, sampling_rate: float, steps: int, epsilon: float) -> float:
