@@ -18,7 +18,14 @@ def expect(holds: bool, name: str, value: object, expectation: str) -> None:
         raise InputError(f"{name}: got {value!r}; expected {expectation}")
 
 
+def check_double(name: str, value: object) -> None:
+    """InputError for an integer that no double holds; its digits are too many to print."""
+    if isinstance(value, int) and abs(value) >= 2**1023:
+        raise InputError(f"{name}: got an integer of over 300 digits; expected less than 2^1023")
+
+
 def check_count(name: str, value: Any) -> None:
     """InputError unless the value is an integer of at least 1."""
+    check_double(name, value)
     fine = isinstance(value, Integral) and int(value) >= 1
     expect(fine, name, value, "an integer of at least 1")

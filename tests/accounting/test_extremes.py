@@ -7,8 +7,11 @@ import pytest
 
 from hiddenstate.accounting import (
     balls_and_bins,
+    batched,
     bounds,
     composition,
+    divergence,
+    gaussian,
     history,
     linear,
     ordered,
@@ -222,3 +225,57 @@ def test_what_rounding_cannot_follow_is_bounded_without_sampling(mechanism):
     assert found.lower == 0
     every = composition.bracket(noise, 1.0, steps, delta).upper
     assert found.upper == pytest.approx(every, rel=1e-6) and found.upper >= every * (1 - 1e-9)
+
+
+BEYOND = 10**400
+MECHANISM = {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 10, "delta": 1e-5}
+BATCHED = {"noise_multiplier": 1.0, "batches": 10, "epochs": 5, "delta": 1e-5}
+TRAINING = {
+    "noise_multiplier": 1.0, "steps": 10, "records": 100, "learning_rate": 1.0, "group": 1,
+    "clipping_norm": 1.0, "smoothness": 1.0, "weak_convexity": 0.0, "strong_convexity": 0.0,
+    "momentum": 0.5, "weight_decay": 0.1, "release_every": 5, "average_last": 5, "ema_decay": 0.5,
+}  # fmt: skip
+TAKEN = {
+    "linear": (linear.last_iterate_epsilon, MECHANISM),
+    "full batch": (linear.full_batch_epsilon, MECHANISM),
+    "delta": (
+        linear.last_iterate_delta,
+        {"noise_multiplier": 1.0, "sampling_rate": 0.1, "steps": 10, "epsilon": 1.0},
+    ),
+    "noise": (
+        linear.last_iterate_noise_multiplier,
+        {"epsilon": 1.0, "delta": 1e-5, "sampling_rate": 0.1, "steps": 10},
+    ),
+    "gaussian": (gaussian.epsilon, {"mu": 1.0, "delta": 1e-5}),
+    "gaussian bracket": (gaussian.bracket, {"mu": 1.0, "delta": 1e-5}),
+    "gaussian below": (gaussian.epsilon_below, {"mu": 1.0, "delta": 1e-5}),
+    "gaussian mu": (gaussian.mu, {"epsilon": 1.0, "delta": 1e-5}),
+    "pld": (pld.epsilon, MECHANISM),
+    "rdp": (rdp.epsilon, MECHANISM),
+    "composition": (composition.bracket, MECHANISM),
+    "swapped": (swapped.bracket, MECHANISM),
+    "history": (history.epsilon, {**MECHANISM, "growth": 2.0}),
+    "balls and bins": (balls_and_bins.bracket, BATCHED),
+    "batched": (batched.lower_epsilon, BATCHED),
+    "sitting out": (sitting_out.swapped, BATCHED),
+    "divergence": (divergence.epsilon, {"rho": 1.0, "delta": 1e-5}),
+    "divergence, gaussian": (divergence.gaussian_epsilon, {"rho": 1.0, "delta": 1e-5}),
+    "training": (lambda **given: Setting(sampling=Cyclic(10), **given), TRAINING),
+    "cyclic": (Cyclic, {"batch_size": 10}),
+    "balls": (BallsAndBins, {"bins": 10}),
+}
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "name"),
+    [
+        pytest.param(function, given, name, id=f"{title}-{name}")
+        for title, (function, given) in TAKEN.items()
+        for name in given
+    ],
+)
+def test_integers_that_no_double_holds_are_refused_by_name(function, given, name):
+    """They ended in an OverflowError."""
+    expected = f"^{name}: got an integer of over 300 digits; expected less than 2\\^1023$"
+    with pytest.raises(InputError, match=expected):
+        function(**(given | {name: BEYOND}))

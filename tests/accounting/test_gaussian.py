@@ -8,7 +8,15 @@ import mpmath
 import numpy as np
 import pytest
 
-from hiddenstate.accounting import balls_and_bins, bounds, gaussian, ordered, pld, weighted
+from hiddenstate.accounting import (
+    balls_and_bins,
+    bounds,
+    gaussian,
+    linear,
+    ordered,
+    pld,
+    weighted,
+)
 from hiddenstate.accounting.setting import Setting
 from hiddenstate.errors import InputError
 from hiddenstate.sampling import BallsAndBins, Cyclic, Poisson
@@ -109,3 +117,51 @@ def test_any_shape_and_no_number():
     assert gaussian.epsilon(1e-160, 1e-5) == 0
     low, high = gaussian.bracket(1e-160, 1e-60)
     assert low == 0 <= high < 1e-48
+
+
+@pytest.mark.parametrize("mu", [1e-40, 2.5e-20, 1e-12, 3e-7, 0.01, 1.0, 30.0, 1e4])
+@pytest.mark.parametrize("share", [1e-200, 1e-3, 0.5, 1 - 1e-9, 1 - 1e-13])
+def test_all_inversions_keep_their_digits(mu, share):
+    """Mu was 18,800 times too large at epsilon 1e-30, and epsilon 0 at mu 1e-14."""
+    with mpmath.workdps(120):
+        exact = partial(deltas.gaussian, mpmath.mpf(mu))
+        delta = float(exact(0) * mpmath.mpf(share))
+        if not 0 < delta < 1:
+            pytest.skip("no double")
+        epsilon = float(gaussian.epsilon(mu, delta))
+        low, high = gaussian.bracket(mu, delta)
+        assert low == 0 or exact(low) >= delta
+        assert exact(high) <= delta
+        assert low <= epsilon <= high * (1 + 1e-15)
+        # No wider than what rounding of delta asks for, near the total variation.
+        assert high - low <= 3e-9 * high or exact(high) >= delta * (1 - 3e-12)
+        if epsilon:
+            given = linear.last_iterate_delta(1 / mu, 1.0, 1, epsilon)
+            # A unit in the last place of epsilon is mu as many of delta.
+            assert given / exact(epsilon) == pytest.approx(1, rel=1e-9 + 1e-12 * mu)
+            back = deltas.gaussian(gaussian.mu(epsilon, delta), epsilon)
+            assert back / delta == pytest.approx(1, rel=1e-8)
+
+
+@pytest.mark.parametrize("mu", [1e-30, 1e-3, 1.0, 20.0])
+@pytest.mark.parametrize("epsilon", [-1e3, -1.0, -1e-30, 1e-30])
+def test_delta_at_negative_epsilon(mu, epsilon):
+    with mpmath.workdps(120):
+        exact = deltas.gaussian(mpmath.mpf(mu), mpmath.mpf(epsilon))
+        found = linear.last_iterate_delta(1 / mu, 1.0, 1, epsilon)
+        assert found / exact == pytest.approx(1, rel=1e-12)
+
+
+def test_the_largest_mu_is_answered():
+    low, high = gaussian.bracket(1e50, 1e-5)
+    assert low <= 5e99 <= high <= 5.00001e99
+    assert gaussian.epsilon(1e50, 1e-5) == pytest.approx(5e99)
+    assert 0 < gaussian.epsilon_below(1e50, 1e-5) <= 5e99
+    with pytest.raises(
+        InputError, match=r"^epsilon: got 1e\+300; expected a number below, such that the"
+    ):
+        gaussian.mu(1e300, 1e-5)
+    with pytest.raises(
+        InputError, match=r"^epsilon: got 1e-300; expected a number above, such that the"
+    ):
+        gaussian.mu(1e-300, 1e-200)

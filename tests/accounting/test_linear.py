@@ -3,6 +3,7 @@
 import functools
 import math
 
+import deltas
 import mixtures
 import mpmath
 import numpy as np
@@ -305,7 +306,9 @@ def test_scattered_points_equal_their_pairs_and_few_are_slow(monkeypatch):
     slow = []
     with monkeypatch.context() as patch:
         patch.setattr(
-            mixture.GaussianMixture, "epsilon", lambda self, delta, null: slow.append(1) or math.nan
+            mixture.GaussianMixture,
+            "bracket",
+            lambda self, delta, share, null: slow.append(1) or (math.nan, math.nan),
         )
         linear.last_iterate_epsilon(sigma, rate, steps, level)
     assert len(slow) < 0.05 * count
@@ -468,3 +471,52 @@ def test_delta_at_infinite_epsilon_is_none_or_all(rate, null):
     for delta in (pair.delta, functools.partial(linear.last_iterate_delta, 1.0, rate, 100)):
         with pytest.raises(InputError, match=r"^epsilon: got nan; expected a number$"):
             delta(np.nan, null=null)
+
+
+@pytest.mark.parametrize("null", ["out", "in"])
+@pytest.mark.parametrize(("noise", "rate"), [(0.08, 0.3), (1.0, 0.3), (3e3, 0.01), (1e7, 0.5)])
+@pytest.mark.parametrize("gap", [1e-3, 1e-7, 1e-11, 1e-14])
+def test_near_plateaus_and_the_total_variation_epsilon_is_rounded_up(noise, rate, gap, null):
+    """It was off by 2e-3 of itself at rate 0.3 and noise 0.08."""
+    with mpmath.workdps(80):
+        exact = functools.partial(deltas.one_step, noise, rate, null=null)
+        for most in (rate, float(exact(0))):
+            delta = most * (1 - gap)
+            found = mpmath.mpf(float(last_iterate_epsilon(noise, rate, 1, delta, null=null)))
+            assert exact(found * (1 + mpmath.mpf("1e-9"))) <= delta
+            # No more than rounding of delta asks for.
+            if found:
+                assert exact(found * (1 - mpmath.mpf("1e-9"))) >= delta * (1 - 4e-12) - 2e-15
+
+
+@pytest.mark.parametrize(("rate", "steps"), [(1.0, 1), (0.1, 1), (0.1, 10)])
+@pytest.mark.parametrize("noise", [1e7, 1e10, 1e20, 1e50])
+def test_noise_leaves_at_least_what_a_negative_epsilon_asks_for(noise, rate, steps):
+    """It was 0, or 0.005 too much."""
+    for epsilon in (-1.0, -1e-3):
+        for null in ("out", "in", "either"):
+            found = last_iterate_delta(noise, rate, steps, epsilon, null=null)
+            # Total variation is below 1e-7 times the mean number of samples.
+            assert 0 <= found + math.expm1(epsilon) + 3e-15 < 1e-6
+
+
+@pytest.mark.parametrize("null", ["out", "in"])
+@pytest.mark.parametrize("noise", [0.05, 1.0, 1e4, 3e6])
+def test_delta_keeps_its_digits_at_epsilons_of_either_sign(noise, null):
+    rate = 0.02
+    least = math.log1p(-rate)
+    for epsilon in (-5.0, least * (1 + 1e-9), least * (1 - 1e-9), -1e-8, 1e-16, 1e-9, -least, 0.5):
+        with mpmath.workdps(80):
+            exact = float(deltas.one_step(noise, rate, epsilon, null))
+        found = last_iterate_delta(noise, rate, 1, epsilon, null=null)
+        assert found == pytest.approx(exact, rel=1e-9, abs=1e-17)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "word"), [(1e300, "below"), (1e-300, "above"), (1e110, "below")]
+)
+def test_a_target_that_no_noise_meets_is_refused(epsilon, word):
+    with pytest.raises(InputError, match=r"^epsilon: got 1e") as refusal:
+        last_iterate_noise_multiplier(epsilon, 1e-200, 1.0, 10)
+    words = f"expected a number {word}, such that the noise multiplier is from 1e-50 to 1e50"
+    assert words in str(refusal.value)

@@ -1,3 +1,5 @@
+import math
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -6,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from hiddenstate.accounting import cyclic, cyclic_operator, divergence
+from hiddenstate.accounting import cyclic, cyclic_operator, divergence, gaussian, ordered
 from hiddenstate.accounting.bounds import ORDERED, found
 from hiddenstate.accounting.setting import Setting
+from hiddenstate.errors import InputError
 from hiddenstate.sampling import Cyclic
 
 ARGUMENTS = {
@@ -106,3 +109,34 @@ def test_steps_too_large_for_the_paper_have_no_bound_of_its():
     assert "--learning-rate: got 5.0" in by_name["Theorem 4.5 of Kong and Ribero"].assumption
     for name in ("cyclic, clipping without effect", "cyclic, clipped"):
         assert by_name[name].epsilon <= by_name["standard epsilon"].epsilon
+
+
+@pytest.mark.parametrize(
+    ("steps", "batches", "every"), [(20, 5, 1), (20, 5, 3), (23, 4, 10), (7, 9, 2), (30, 3, 30)]
+)
+def test_released_iterates_are_counted_release_by_release(steps, batches, every):
+    setting = Setting(
+        sampling=Cyclic(2), records=2 * batches, steps=steps, noise_multiplier=3.0,
+        release_every=every,
+    )  # fmt: skip
+    squares = []
+    for position in range(batches):
+        runs = [range(start, min(start + every, steps)) for start in range(0, steps, every)]
+        visits = [sum(step % batches == position for step in run) for run in runs]
+        shown = zip(visits, runs, strict=True)
+        squares.append(sum((2 * n / 3.0) ** 2 / len(run) for n, run in shown))
+    found = ordered.epsilon(setting, 1e-5)
+    exact = gaussian.epsilon(math.sqrt(max(squares)), 1e-5)
+    assert (found.lower, found.upper) == pytest.approx((exact, exact), rel=3e-9)
+
+
+def test_a_million_released_steps_take_seconds_and_more_are_refused():
+    """They took hours: the work was the square of the steps."""
+    options = {"sampling": Cyclic(1), "noise_multiplier": 3.0, "release_every": 3}
+    start = time.perf_counter()
+    ordered.epsilon(Setting(records=10**6, steps=10**6, **options), 1e-5)
+    assert time.perf_counter() - start < 60
+    with pytest.raises(InputError, match=r"^steps: got 2000000; expected at most 1,000,000"):
+        ordered.epsilon(Setting(records=10, steps=2 * 10**6, **options), 1e-5)
+    with pytest.raises(InputError, match=r"^batch_size: got 1; expected a size of at most 1,000"):
+        ordered.epsilon(Setting(records=2 * 10**6, steps=10, **options), 1e-5)

@@ -105,3 +105,11 @@ def test_what_the_last_iterate_needs_is_less_and_says_for_whom(capsys):
 def test_options_that_change_nothing_are_named(capsys):
     assert main([*TARGET, "--q", "0.1", "--steps", "5", "--convex", "--holder", "0.5"]) == 0
     assert "Nothing of this depends on --holder, --convex.\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("sampler", ["poisson --sampling-rate 0.1", "full"])
+def test_a_target_that_needs_too_little_noise_is_named(sampler, capsys):
+    """The message was of a noise multiplier that nobody gave."""
+    given = f"noise --sampler {sampler} --steps 10 --delta 1e-5 --target-epsilon 1e300"
+    assert main(given.split()) == 2
+    assert "--target-epsilon: got 1e+300; expected a number above 0, and" in capsys.readouterr().err

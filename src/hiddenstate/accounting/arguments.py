@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import InputError, check_double, expect
 
 MOST_STEPS = 2**53
 """Larger whole numbers are no doubles."""
@@ -21,13 +23,26 @@ def double(value: Any) -> Any:
 
 
 def doubles(function: Callable[P, R]) -> Callable[P, R]:
-    """The function, whose arguments may be numbers in single precision."""
+    """The function of numbers in any precision; integers that are no doubles are named."""
 
     @wraps(function)
     def called(*args: P.args, **options: P.kwargs) -> R:
+        if any(isinstance(value, int) for value in (*args, *options.values())):
+            for name, value in signature(function).bind(*args, **options).arguments.items():
+                check_double(name, value)
         return function(*map(double, args), **{k: double(v) for k, v in options.items()})
 
     return called
+
+
+def doubles_of(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    """An array of doubles; InputError for integers that are none."""
+    try:
+        return np.asarray(values, dtype=float)
+    except OverflowError:
+        for value in np.ravel(np.asarray(values, dtype=object)):
+            check_double(name, value)
+        raise
 
 
 def check_mechanism(noise_multiplier: float, sampling_rate: float, steps: float) -> None:
@@ -48,6 +63,7 @@ def in_doubles(owner: object, *names: str) -> None:
     """Make doubles of a frozen dataclass's numbers."""
     for name in names:
         if (value := getattr(owner, name)) is not None:
+            check_double(name, value)
             object.__setattr__(owner, name, float(value))
 
 
@@ -63,5 +79,6 @@ def check_delta(delta: float) -> None:
 
 def check_number(name: str, value: float, fine: bool, expected: str) -> None:
     """Raise InputError unless a number is fine; ``expected`` says of which ones that is."""
+    check_double(name, value)
     if not fine:
         raise InputError(f"{name}: got {value}; expected a number {expected}")

@@ -30,7 +30,7 @@ SILENT = (1.0, -1.0)
 COUNTS = 200
 """Numbers of epochs that are tried at most."""
 
-_DOWN, SURE = 1 - 1e-9, 1 - 1e-13
+_DOWN, _SURE = 1 - 1e-9, 1 - 1e-13
 """Room for rounding: of a lower bound, and of a probability that is compared with another one or
 with delta, which it may exceed by little."""
 
@@ -102,6 +102,6 @@ def lower_epsilon(
 
 def _epsilon(present: Floats, absent: Floats, delta: float) -> float:
     """The largest epsilon that events of these probabilities show."""
-    present = present * SURE
+    present = present * _SURE
     telling = (present > delta) & (absent > 1e-290)  # what is less has too few digits
     return float(np.log((present[telling] - delta) / absent[telling]).max(initial=0.0))

@@ -40,7 +40,7 @@ from hiddenstate.accounting.shifts import (
     squared,
     visible,
 )
-from hiddenstate.errors import expect
+from hiddenstate.errors import check_double, expect
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +69,7 @@ class CyclicDPSGD:
     def __post_init__(self) -> None:
         for name in ("steps", "steps_per_pass", "batch_size", "position"):
             value = getattr(self, name)
+            check_double(name, value)
             whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
             expect(whole and value >= 1, name, value, "a whole number >= 1")
         for name in ("step_size", "clipping_norm", "noise_std"):

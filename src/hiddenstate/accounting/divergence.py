@@ -13,10 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import log_ndtr
 
 from hiddenstate.accounting import roots
-from hiddenstate.accounting.mixture import log_mills
+from hiddenstate.accounting.arguments import doubles
+from hiddenstate.accounting.mixture import mills_rise
 from hiddenstate.errors import expect
 
 
+@doubles
 def epsilon(rho: float, delta: float) -> float:
     """Upper bound on epsilon at ``delta`` by Rényi divergences, D_alpha <= alpha rho for all alpha.
 
@@ -49,6 +51,7 @@ def epsilon(rho: float, delta: float) -> float:
     return max(0.0, float(found.fun))
 
 
+@doubles
 def gaussian_mu(rho: float) -> float:
     """Mu of the Gaussian differential privacy that a bound ``rho`` means: sqrt(2 rho), rounded up.
 
@@ -60,6 +63,7 @@ def gaussian_mu(rho: float) -> float:
     return math.sqrt(2 * rho) * (1 + 4 * float(np.finfo(float).eps))
 
 
+@doubles
 def gaussian_epsilon(rho: float, delta: float) -> float:
     """Upper bound on epsilon at ``delta`` by Gaussian differential privacy, mu = sqrt(2 rho).
 
@@ -122,7 +126,7 @@ def _log_delta(mu: ArrayLike, distance: ArrayLike) -> NDArray[np.float64]:
     """Logarithm of the delta of mu-Gaussian privacy at epsilon = mu (mu/2 + distance) >= 0."""
     # With R = Phi / phi it is that of Phi(high) (1 - R(low) / R(high)).
     high = -np.asarray(distance)
-    ratio = log_mills(high - mu) - log_mills(high)
+    ratio = mills_rise(high - mu, mu)
     with np.errstate(divide="ignore"):
-        found: NDArray[np.float64] = log_ndtr(high) + np.log(-np.expm1(np.minimum(ratio, 0)))
+        found: NDArray[np.float64] = log_ndtr(high) + np.log(-np.expm1(-ratio))
     return found

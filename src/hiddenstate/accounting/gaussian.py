@@ -7,10 +7,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting import linear
-from hiddenstate.accounting.arguments import check_delta, check_number, doubles
+from hiddenstate.accounting.arguments import check_delta, check_number, doubles, doubles_of
 
 LEAST, MOST = 1e-50, 1e50
 """Between them are the mu whose powers are numbers. At a smaller one epsilon counts as 0."""
+
+
+def _noise(mu: ArrayLike) -> NDArray[np.float64]:
+    """Noise multiplier of one step; the inverse of the largest mu rounds to less than is taken."""
+    return np.maximum(1 / np.asarray(mu, dtype=float), 1e-50)
 
 
 def _check(mu: float) -> None:
@@ -23,11 +28,11 @@ def epsilon(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
     Raises InputError for a mu that is no number, or above 1e50.
     """
     # Audits of few models share few values.
-    values, places = np.unique(np.asarray(mu, dtype=float), return_inverse=True)
+    values, places = np.unique(doubles_of("mu", mu), return_inverse=True)
     for value in values[~(values <= MOST)][:1]:
         _check(value)
     found, told = np.zeros_like(values), values > LEAST
-    found[told] = linear.last_iterate_epsilon(1 / values[told], 1.0, 1, delta)
+    found[told] = linear.last_iterate_epsilon(_noise(values[told]), 1.0, 1, delta)
     return found[places].reshape(np.shape(mu))
 
 
@@ -38,13 +43,14 @@ def bracket(mu: float, delta: float, *, share: float = 1e-9) -> tuple[float, flo
     _check(mu)
     if mu <= 0:
         return 0.0, 0.0
-    low, high = linear.last_iterate(1 / max(float(mu), LEAST), 1.0, 1).bracket(delta, share=share)
+    noise = float(_noise(max(float(mu), LEAST)))
+    low, high = linear.last_iterate(noise, 1.0, 1).bracket(delta, share=share)
     return (low if mu >= LEAST else 0.0), high
 
 
 def epsilon_below(mu: ArrayLike, delta: float) -> NDArray[np.float64]:
     """The same as a lower bound, rounded down by 1e-9 or by what rounding asks for."""
-    values, places = np.unique(np.asarray(mu, dtype=float), return_inverse=True)
+    values, places = np.unique(doubles_of("mu", mu), return_inverse=True)
     found = np.maximum(0, epsilon(values, delta) - 1e-9)
     # Elsewhere its rounding is below that.
     for far in np.flatnonzero((values > 10) | ((values > 0) & (delta > 0.9))):

@@ -22,6 +22,7 @@ from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import counted
 
 
+@arguments.doubles
 def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDArray[np.float64]:
     """Noise on each coordinate of the last iterate over v^(i-1), exact, shape (steps,).
 
@@ -36,6 +37,7 @@ def noise_multipliers(noise_multiplier: float, steps: int, growth: float) -> NDA
     return noise_multiplier * np.sqrt(np.expm1(-i * log) / np.expm1(-log))
 
 
+@arguments.doubles
 def epsilon(
     noise_multiplier: float, sampling_rate: float, steps: int, growth: float, delta: float
 ) -> float:

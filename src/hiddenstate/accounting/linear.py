@@ -27,6 +27,7 @@ from hiddenstate.accounting.arguments import (
     check_number,
     check_steps,
     doubles,
+    doubles_of,
 )
 from hiddenstate.accounting.binomial import MOST_STEPS, log_binomial, log_mass
 from hiddenstate.accounting.mixture import DIRECTIONS, Floats, GaussianMixture
@@ -35,6 +36,9 @@ from hiddenstate.errors import InputError
 
 _SWEPT = 1 << 13
 """Elements of a sweep's matrices: small enough for a core's cache."""
+
+_DIGITS = 1e-9
+"""Relative error of epsilon, above which it is rounded up instead."""
 
 _NODES = 24
 """Points of a Chebyshev interpolation in the logarithm of the noise multiplier."""
@@ -139,7 +143,9 @@ class _Sweep:
         """Epsilon of every mechanism for one null hypothesis."""
         solved = self._solved(np.arange(len(self.level)), 1.0 if null == "out" else -1.0)
         for i in np.flatnonzero(np.isnan(solved)):
-            solved[i] = last_iterate(*self._mechanism(i)).epsilon(self.level[i], null=null)
+            pair = last_iterate(*self._mechanism(i))
+            low, high = pair.bracket(float(self.level[i]), share=_DIGITS / 2, null=null)
+            solved[i] = (low + high) / 2 if high <= low * (1 + 1.1 * _DIGITS) else high
         return solved
 
     def _mechanism(self, point: np.int64) -> tuple[float, float, int]:
@@ -260,6 +266,9 @@ class _Sweep:
                 apart = np.einsum("ij,ij->i", weights, (k - centre[:, None]) ** 2) / each
                 # 2 e^-33 is 1e-14. The negated comparison counts nan as lost.
                 lost |= (stride > 1) & ~(apart * spared > 33)
+            # What rounding of delta moves epsilon by, most on a plateau of delta, and of the loss.
+            rounding = 1e-13 / decay + 1e-15 + 2e-16 * y**2
+            lost |= rounding > _DIGITS / 4 * np.abs(epsilon)
         return np.where(lost, math.nan, np.maximum(epsilon, 0.0))
 
 
@@ -309,13 +318,20 @@ def last_iterate_epsilon(
 
     The arguments broadcast, so one call draws a curve; many noise multipliers of one sampling rate
     and number of steps cost least. Relative error below 1e-9 for up to 100,000 steps and sampling
-    rates down to 1e-5. Raises InputError on a value out of range.
+    rates down to 1e-5. Where rounding of delta moves epsilon further, as on a plateau of delta or
+    near the total variation, epsilon is rounded up to what is certain (``GaussianMixture.bracket``
+    has both ends). Raises InputError on a value out of range.
     Source: *The Last Iterate Advantage*, Theorem 1 and Appendix A.
     """
     check_null(null)
-    sigma, rate, trials, level = np.broadcast_arrays(noise_multiplier, sampling_rate, steps, delta)
-    sweep = _Sweep(*(np.ravel(a).astype(float) for a in (sigma, rate, trials, level)))
-    return sweep.epsilon(null).reshape(sigma.shape)[()]
+    given = {
+        "noise_multiplier": noise_multiplier,
+        "sampling_rate": sampling_rate,
+        "steps": steps,
+        "delta": delta,
+    }
+    arrays = np.broadcast_arrays(*(doubles_of(name, value) for name, value in given.items()))
+    return _Sweep(*map(np.ravel, arrays)).epsilon(null).reshape(arrays[0].shape)[()]
 
 
 def last_iterate_delta(
@@ -329,6 +345,8 @@ def last_iterate_delta(
     """Delta of the last iterate at ``epsilon``: exact for linear losses, else a heuristic.
 
     The inverse of ``last_iterate_epsilon``; the arguments broadcast. Equation 2 of the paper.
+    Relative error below 1e-9, or what a change of epsilon by 1e-15 makes if that is more: for
+    example, 2e-8 at noise multiplier 1e7 and sampling rate 0.01 over five steps.
     """
 
     def solve(noise_multiplier: float, sampling_rate: float, steps: int, epsilon: float) -> float:
@@ -372,11 +390,16 @@ def last_iterate_noise_multiplier(
                 f"delta: got {delta}; expected less than {sampled:.3g}, the probability that the "
                 "canary is sampled at all: with this delta no noise is needed"
             )
+        # Mechanisms with other noise are refused. Powers of a larger epsilon are no numbers.
+        most = math.log(1e50)
+        refused = "such that the noise multiplier is from 1e-50 to 1e50"
         low, high = -1.0, 1.0
-        while excess(low) < 0:
-            low *= 2
+        while epsilon > 1e120 or excess(low) < 0:
+            check_number("epsilon", epsilon, epsilon <= 1e120 and low > -most, f"below, {refused}")
+            low = max(2 * low, -most)
         while excess(high) > 0:
-            high *= 2
+            check_number("epsilon", epsilon, high < most, f"above, {refused}")
+            high = min(2 * high, most)
         # The larger end, so that noise is rounded up.
         return math.exp(roots.between(excess, low, high, absolute=1e-13)[1])
 

@@ -95,8 +95,9 @@ class GaussianMixture:
         def terms(y: Floats, k: slice) -> Floats:
             x = side * (self.shifts[k] - y) / self.noise_std
             nothing = -side * y / self.noise_std
+            lower = nothing if null == "out" else x
             with np.errstate(divide="ignore"):
-                share = np.log(-np.expm1(-np.abs(log_mills(nothing) - log_mills(x))))
+                share = np.log(-np.expm1(-mills_rise(lower, self.shifts[k] / self.noise_std)))
             if null == "out":
                 return self.log_weights[k] + log_ndtr(x) + share
             return self._log_ratios(y, k) + log_ndtr(nothing) + share
@@ -121,9 +122,13 @@ class GaussianMixture:
         variance = self.noise_std**2
         if len(self.shifts) == 2 and self.shifts[0] == 0:
             nothing, something = self.log_weights
-            # log(e^epsilon - weight_0), which keeps its digits near the least loss.
-            excess = flat[todo] + np.log(-np.expm1(nothing - flat[todo]))
-            y[todo] = variance * (excess - something) / self.shifts[1] + self.shifts[1] / 2
+            # log((e^epsilon - weight_0) / weight_1), which keeps its digits near the least loss.
+            excess = flat[todo] + np.log(-np.expm1(nothing - flat[todo])) - something
+            # And near 0.
+            near = np.expm1(np.minimum(flat[todo], 1)) * math.exp(min(-something, 700))
+            small = np.abs(near) < 0.5
+            excess[small] = np.log1p(near[small])
+            y[todo] = variance * excess / self.shifts[1] + self.shifts[1] / 2
             return y.reshape(epsilon.shape)
         if todo.size > 64 * _GROUP:
             # The inverse of f is concave, so its tangents are right of it too, and nearer.
@@ -192,7 +197,9 @@ class GaussianMixture:
         step = self.noise_std if null == "out" else -self.noise_std
         while excess(y0 + step) > 0:
             step *= 2
-        ends = roots.between(excess, *sorted((y0, y0 + step)), absolute=1e-15 * self.noise_std)
+        ends = roots.between(
+            excess, *sorted((y0, y0 + step)), absolute=1e-15 * min(self.noise_std, y0)
+        )
         # Of the two ends the one with less delta, which rounds epsilon up.
         return abs(float(self.loss(ends[null == "out"])))
 
@@ -206,11 +213,10 @@ class GaussianMixture:
         if float(np.exp(self.log_weights) @ erf(mus / math.sqrt(8))) <= delta * (1 - 1e-12):
             return 0.0, 0.0
         distance = math.sqrt(-2 * math.log(delta))
-        # Delta is of differences of log_mills, at points that are a shift over the noise apart.
-        off = 1e-12 + 64 * _U * (distance + 2) / float(mus[mus > 0][0])
-        # A loss is of outputs about mu / 2, times mu.
+        off = 1e-12
+        # A loss is of outputs about mu / 2, times mu; logarithms of weights round by themselves.
         mu = float(mus[-1])
-        loss = _U * (4 + mu**2)
+        loss = _U * (4 * (len(mus) > 1) + mu * (mu + 4 * distance + 4))
         exact = self.epsilon(delta, null=null)
         low, high = exact * (1 - share), exact * (1 + share)
         # As a rule a share is more than rounding moves it.
@@ -222,9 +228,7 @@ class GaussianMixture:
         least = self.epsilon(delta * (1 + off), null=null) * (1 - 8 * _U) - loss
         # No component has a larger shift, and delta is at most Phi(-distance) there.
         most = mu * (mu / 2 + distance)
-        if off < 0.5:
-            most = min(most, self.epsilon(delta * (1 - off), null=null) + loss)
-        most *= 1 + 8 * _U
+        most = min(most, self.epsilon(delta * (1 - off), null=null) + loss) * (1 + 8 * _U)
         return max(0.0, min(low, least)), max(high, most)
 
     def tradeoff_curve(self, *, null: Null, lines: int = 1001) -> TradeoffCurve:
@@ -322,3 +326,38 @@ def log_mills(x: ArrayLike) -> Floats:
     return np.where(
         x > 37, x**2 / 2 + math.log(2), np.log(erfcx(-np.minimum(x, 37) / math.sqrt(2)))
     )
+
+
+def mills_rise(x: ArrayLike, gap: ArrayLike) -> Floats:
+    """log_mills(x + gap) - log_mills(x), gap at least 0, to 1e-12 of it; broadcasts.
+
+    A difference would lose the digits of a small gap, so that is Gauss's quadrature of the slope.
+    """
+    x, gap = np.broadcast_arrays(np.asarray(x, dtype=float), np.asarray(gap, dtype=float))
+    near = gap < 0.01 * np.maximum(1, np.abs(x))
+    if not near.any():
+        return log_mills(x + gap) - log_mills(x)
+    found = np.empty(x.shape)
+    found[~near] = log_mills(x[~near] + gap[~near]) - log_mills(x[~near])
+    start, half = x[near], gap[near] / 2
+    rise = sum(w * _slope(start + half * (1 + node)) for node, w in _GAUSS)
+    found[near] = half * rise
+    return found
+
+
+_GAUSS = ((-math.sqrt(0.6), 5 / 9), (0.0, 8 / 9), (math.sqrt(0.6), 5 / 9))
+"""Nodes and weights on [-1, 1]."""
+
+
+def _slope(x: Floats) -> Floats:
+    """Derivative of ``log_mills``: x + phi(x)/Phi(x)."""
+    with np.errstate(over="ignore"):
+        slope = x + math.sqrt(2 / math.pi) / erfcx(-x / math.sqrt(2))
+    if not (far := x < -20).any():
+        return slope
+    # There the two cancel: Laplace's continued fraction.
+    z = fraction = -x[far]
+    for k in range(12, 1, -1):
+        fraction = z + k / fraction
+    slope[far] = 1 / fraction
+    return slope

@@ -31,6 +31,9 @@ MOST_SUMS = 1 << 20
 MOST_STEPS = 10**8
 """Beyond, the steps' weights would take gigabytes."""
 
+MOST_RELEASED = 10**6
+"""Steps, and batches of an epoch, where some iterates are released; more take minutes."""
+
 MEANS = 300
 """Sums whose deltas are averaged."""
 
@@ -78,6 +81,9 @@ def _released(setting: Setting, every: int, delta: float) -> Bracket:
     Each shows the weighted sum of the steps since the one before: independent Gaussian mechanisms.
     """
     whole, steps = setting.steps_per_pass, setting.steps
+    arguments.check_steps(steps, MOST_RELEASED)
+    words = f"a size of at most {MOST_RELEASED:,} batches an epoch where some iterates are released"
+    expect(whole <= MOST_RELEASED, "batch_size", setting.batch_size, words)
     starts = np.arange(0, steps, every)
     lengths = np.diff(np.append(starts, steps))
     if setting.redrawn:
@@ -86,13 +92,12 @@ def _released(setting: Setting, every: int, delta: float) -> Bracket:
             f"a divisor or a multiple of the {counted(whole, 'batch')} of an epoch, in whole epochs"
         )
         expect(fine, "release_every", every, words)
-    squares = np.zeros(whole)
-    # Of a record in the first batch, the second and so on.
-    for position in range(min(whole, steps)):
-        visits = np.zeros(steps)
-        visits[position::whole] = 1
-        each = np.add.reduceat(visits, starts)
-        squares[position] = float(np.sum((2 * each / setting.noise_multiplier) ** 2 / lengths))
+    # Visits between two releases to the first batch, the second and so on.
+    visited = np.arange(steps)
+    visited = visited // every * whole + visited % whole
+    visited, visits = np.unique(visited, return_counts=True)
+    shown = (2 * visits / setting.noise_multiplier) ** 2 / lengths[visited // whole]
+    squares = np.bincount(visited % whole, weights=shown, minlength=whole)
     if not setting.shuffled or np.ptp(squares) <= 1e-12 * squares.max():
         exact = _exact(math.sqrt(squares.max()), delta)
         # At most, where the record may sit out, or what is released shows no place of its own.

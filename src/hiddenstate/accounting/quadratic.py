@@ -138,6 +138,6 @@ def _merge(
     keep = log_weights > -math.inf
     order = np.argsort(shifts[keep], kind="stable")
     shifts, log_weights = shifts[keep][order], log_weights[keep][order]
-    # Sums that differ by rounding alone are one sum.
-    first = np.flatnonzero(np.diff(shifts, prepend=-1.0) > 1e-12)
+    # Near ones stay apart: merging them would round a bound down, or one from below up.
+    first = np.flatnonzero(np.diff(shifts, prepend=-1.0) > 0)
     return shifts[first], np.logaddexp.reduceat(log_weights, first)

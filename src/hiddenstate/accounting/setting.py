@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import arguments
 from hiddenstate.accounting.cyclic import CyclicDPSGD
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import InputError, check_double, expect
 from hiddenstate.rounding import counted, nth
 from hiddenstate.sampling import (
     BallsAndBins,
@@ -98,7 +98,9 @@ class Setting:
                 expect(not isinstance(value, bool), name, value, "a whole number")
                 object.__setattr__(self, name, int(value))
         for field in fields(self):
-            object.__setattr__(self, field.name, arguments.double(getattr(self, field.name)))
+            value = arguments.double(getattr(self, field.name))
+            check_double(field.name, value)
+            object.__setattr__(self, field.name, value)
         listed = isinstance(self.sampling, FullBatch | Poisson | FixedSize | BallsAndBins | Ordered)
         known = "FullBatch, Poisson, FixedSize, BallsAndBins, Cyclic or Reshuffled"
         expect(listed, "sampling", self.sampling, known)

@@ -32,8 +32,10 @@ def run(options: argparse.Namespace) -> None:
     from hiddenstate.accounting import bounds, pld
 
     target, delta = options.target_epsilon, options.delta
-    if not 0 < target < math.inf:
-        raise InputError(f"--target-epsilon: got {target:g}; expected a number above 0")
+    # Larger ones need less noise than brackets are made for.
+    if not 0 < target <= 1e6:
+        words = "a number above 0, and at most 1e6"
+        raise InputError(f"--target-epsilon: got {target:g}; expected {words}")
     # A setting has some noise multiplier; every search replaces this one.
     options.noise_multiplier = 1.0
     setting = setting_options.read(options)
@@ -130,7 +132,7 @@ def least(bound: "Bound", setting: "Setting", delta: float, target: float) -> fl
         half = high / 2
         if epsilon(half) > target:
             low = half
-        elif half < 1e-3:
+        elif half < 2e-3:  # the next would be refused as a setting
             raise InputError(f"--target-epsilon: got {target:g}; expected less: no noise is needed")
         else:
             high = half
