@@ -303,3 +303,8 @@ def test_an_audit_in_which_every_coin_fell_on_out_shows_nothing():
     null = stream(8, "whole Gaussian").normal(size=(100, 20))
     assert whole_gaussian_bound(scores, coins, null_scores=null).value == 0
     assert whole_gaussian_p_value(scores, coins, 0.0, deviation=1.0) == 1
+
+
+def test_no_p_value_is_zero():
+    coins = np.arange(100) % 3 > 0
+    assert 0 < whole_gaussian_p_value(np.full(100, 1e3), coins, 1.0, deviation=1.0) < 1e-300

@@ -15,6 +15,9 @@ from scipy.special import betainccinv, betaincinv
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
+LEAST = float(np.finfo(float).tiny)
+"""The least p-value: none is 0, for what a number cannot hold is rounded up."""
+
 SIMULATIONS = 10_000
 """Simulated audits behind a calibrated level."""
 

@@ -24,6 +24,7 @@ from scipy.special import logsumexp, ndtr, ndtri
 
 from hiddenstate.accounting import roots
 from hiddenstate.auditing.curve import check_confidence
+from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import shown
@@ -77,8 +78,7 @@ class StepAudit:
         known = 0 < noise_multiplier < math.inf
         expect(known, "noise_multiplier", noise_multiplier, "a number above 0")
         wealth = np.maximum.accumulate(_log_wealth(self._shares, _right(noise_multiplier)))
-        # No p-value is 0: what a number cannot hold is rounded up.
-        return np.maximum(np.exp(-np.maximum(wealth, 0.0)), np.finfo(float).tiny)
+        return np.maximum(np.exp(-np.maximum(wealth, 0.0)), LEAST)
 
     def p_value(self, noise_multiplier: float) -> float:
         """Upper bound on the p-value of the claim, at whatever step the training was stopped."""

@@ -58,6 +58,7 @@ from scipy.special import gammaln, log_ndtr, ndtr, ndtri, ndtri_exp
 from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.curve import check_confidence, check_scores
 from hiddenstate.auditing.hypotheses import GaussianDP, number
+from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.auditing.one_run import Guesses, check_audit, one_run_bound
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.streams import stream
@@ -140,7 +141,7 @@ def whole_gaussian_p_value(
     if not coins.any():
         return 1.0
     root = math.sqrt(int(coins.sum()))
-    return float(ndtr(mu * root - observed[coins].sum() / (unit * root)))
+    return max(LEAST, float(ndtr(mu * root - observed[coins].sum() / (unit * root))))
 
 
 def _drawn(name: str, values: ArrayLike, coins: NDArray[np.bool_]) -> NDArray[np.float64]:

@@ -21,6 +21,7 @@ import numpy as np
 from scipy import stats
 from scipy.special import chdtr, chdtrc, ndtr
 
+from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.campaign.checking import same_noise
 from hiddenstate.campaign.recording import Recorded, Step, recording
 from hiddenstate.errors import InputError, expect
@@ -234,7 +235,7 @@ class _Tests:
     found: list[tuple[str, float, int | None, int | None]] = field(default_factory=list)
 
     def add(self, kind: str, p: float, tensor: int | None = None, step: int | None = None) -> None:
-        self.found.append((kind, float(np.clip(p, 0, 1)), tensor, step))
+        self.found.append((kind, float(np.clip(p, LEAST, 1)), tensor, step))
 
     def squares(self, kind: str, total: float, degrees: int, **where: int | None) -> None:
         """A sum of so many squared normal variables, two-sided."""
