@@ -59,11 +59,13 @@ class EncodingLoss:
 
     def ratio(self, shown: Array) -> Array:
         """Log-likelihood ratio of what steps show: the alternative's over the null hypothesis's."""
-        ratio = log_likelihood_ratio(shown, self.noise_multiplier, self.sampling_rate)
+        doubles = np.asarray(shown, dtype=float)  # others would overflow
+        ratio = log_likelihood_ratio(doubles, self.noise_multiplier, self.sampling_rate)
         return -ratio if self.swapped else ratio
 
     def increment(self, theta: Array) -> Array:
         """Change of theta in a step over the expected sample: encoded ratio minus residual."""
+        theta = np.asarray(theta, dtype=float)
         residual = theta - self.spacing * np.rint(theta / self.spacing)
         ratio = self.ratio(residual)
         scale = 10.0**self.decimals

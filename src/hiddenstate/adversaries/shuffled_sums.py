@@ -45,8 +45,9 @@ class Shuffled:
         return batched.independent(self.noise_multiplier, self.epochs, redrawn=self.redrawn)
 
     def ratio(self, sums: Floats) -> Floats:
-        """Log-likelihood ratio of "in" of all sums, shape (..., epochs, batches)."""
+        """Log-likelihood ratio of "in" of all sums, shape (..., epochs, batches); in doubles."""
         _, deviation = self._shown
+        sums = np.asarray(sums, dtype=float)
         if not self.redrawn:
             sums = sums.mean(axis=-2, keepdims=True)
 

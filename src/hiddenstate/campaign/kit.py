@@ -642,8 +642,9 @@ class OneRun(Run):
                 flat[int(self._inside[number])] = norm
 
     def _read(self, grads: Sequence[Tensor], others: Sequence[Tensor]) -> None:
-        left = torch.cat([(g - o).reshape(-1) for g, o in zip(grads, others, strict=True)])
-        self._along.append(left[self._places].double().numpy())
+        along, other = (torch.cat([t.reshape(-1) for t in sums]) for sums in (grads, others))
+        left = along[self._places].double() - other[self._places].double()
+        self._along.append(left.numpy())
         super()._read(grads, others)
 
     def scores(self) -> dict[str, float]:
