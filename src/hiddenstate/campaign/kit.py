@@ -629,7 +629,7 @@ class OneRun(Run):
         """All canaries are records in either case."""
 
     def _count(self, rows: Tensor) -> None:
-        self.draws += int(self.included[rows[rows != NO_CANARY].numpy()].sum())
+        self.draws += int(self.included[rows[rows != NO_CANARY].cpu().numpy()].sum())
 
     def _insert(self, samples: Sequence[Tensor], rows: Tensor, norm: float) -> None:
         there = torch.nonzero(rows != NO_CANARY).view(-1)
@@ -644,7 +644,7 @@ class OneRun(Run):
     def _read(self, grads: Sequence[Tensor], others: Sequence[Tensor]) -> None:
         along, other = (torch.cat([t.reshape(-1) for t in sums]) for sums in (grads, others))
         left = along[self._places].double() - other[self._places].double()
-        self._along.append(left.numpy())
+        self._along.append(left.cpu().numpy())
         super()._read(grads, others)
 
     def scores(self) -> dict[str, float]:
