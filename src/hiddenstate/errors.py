@@ -18,7 +18,11 @@ def expect(holds: bool, name: str, value: object, expectation: str) -> None:
         raise InputError(f"{name}: got {value!r}; expected {expectation}")
 
 
+def is_whole(value: Any) -> bool:
+    """True of integers, in whatever type; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def check_count(name: str, value: Any) -> None:
     """InputError unless the value is an integer of at least 1."""
-    fine = isinstance(value, Integral) and int(value) >= 1
-    expect(fine, name, value, "an integer of at least 1")
+    expect(is_whole(value) and int(value) >= 1, name, value, "an integer of at least 1")

@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from hiddenstate.accounting.arguments import check_mechanism
 from hiddenstate.dpsgd import scalar
 from hiddenstate.dpsgd.linear import log_likelihood_ratio
-from hiddenstate.errors import check_count, expect
+from hiddenstate.errors import check_count, expect, is_whole
 
 Array = NDArray[np.float64]
 
@@ -49,7 +49,9 @@ class EncodingLoss:
     def __post_init__(self) -> None:
         check_mechanism(self.noise_multiplier, self.sampling_rate, 1)
         expect(0 < self.spacing < math.inf, "spacing", self.spacing, "a number above 0")
-        expect(self.decimals in range(16), "decimals", self.decimals, "an integer from 0 to 15")
+        decimals = self.decimals
+        fine = is_whole(decimals) and decimals in range(16)
+        expect(fine, "decimals", decimals, "an integer from 0 to 15")
         check_count("records", self.records)
 
     @property

@@ -89,7 +89,7 @@ def number(name: str, value: Any) -> float:
     """The value as one finite number, or an InputError."""
     try:
         found = np.asarray(value)
-        if found.shape != () or found.dtype.kind not in "biuf" or not np.isfinite(found):
+        if found.shape != () or found.dtype.kind not in "iuf" or not np.isfinite(found):
             raise TypeError
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: got {value!r:.80}; expected one finite number") from error

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.averaged import Averaged
-from hiddenstate.auditing.curve import check_confidence, check_scores
+from hiddenstate.auditing.curve import check_confidence, one_audit
 from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.other_way import OtherWayWarning, known_other_way
 from hiddenstate.errors import InputError
@@ -30,9 +30,7 @@ def known_null_bound(
     mechanism), never fitted to scores. The proof is in ``hiddenstate.auditing.averaged``. Raises
     InputError for scores, a confidence or probabilities that are unusable.
     """
-    scores = check_scores("in_scores", in_scores)
-    if scores.ndim != 1:
-        raise InputError(f"in_scores: got shape {scores.shape}; expected one audit, shape (n,)")
+    scores = one_audit("in_scores", in_scores)
     level = 1 - check_confidence(confidence)
     shares = np.asarray(exceeded(scores), dtype=float)
     if shares.shape != scores.shape or not np.all((shares >= 0) & (shares <= 1)):

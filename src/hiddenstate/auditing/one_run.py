@@ -101,7 +101,7 @@ from hiddenstate.auditing.hypotheses import (
 from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.auditing.other_way import OtherWayWarning, guessed_other_way
 from hiddenstate.auditing.rules import last_true
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, is_whole
 from hiddenstate.streams import stream
 
 MARGIN = 1e-9
@@ -125,7 +125,7 @@ class Guesses:
     def __post_init__(self) -> None:
         for name in ("canaries", "made", "correct"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            if not is_whole(value):
                 raise InputError(f"{name}: got {value!r}; expected a whole number")
         if self.canaries < 1:
             raise InputError(f"canaries: got {self.canaries}; expected at least 1")
@@ -146,7 +146,7 @@ def guess(scores: ArrayLike, included: ArrayLike, made: int, *, coins: Coins = N
     """
     observed, inside = check_audit(scores, included)
     m = len(inside)
-    if isinstance(made, bool) or not isinstance(made, int | np.integer):
+    if not is_whole(made):
         raise InputError(f"made: got {made!r}; expected a whole number of guesses")
     if not 1 <= made <= m:
         raise InputError(f"made: got {made}; expected 1 to {m} guesses")

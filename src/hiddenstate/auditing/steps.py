@@ -14,7 +14,6 @@ needs to be planned. Canaries of one step may depend on each other in any way, s
 shares is all that is used of them.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +23,7 @@ from scipy.special import logsumexp, ndtr, ndtri
 
 from hiddenstate.accounting import roots
 from hiddenstate.auditing.curve import check_confidence
+from hiddenstate.auditing.hypotheses import number
 from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError, expect
@@ -75,8 +75,8 @@ class StepAudit:
 
     def p_values(self, noise_multiplier: float) -> NDArray[np.float64]:
         """Upper bounds on the p-value after each step, never increasing; shape (steps,)."""
-        known = 0 < noise_multiplier < math.inf
-        expect(known, "noise_multiplier", noise_multiplier, "a number above 0")
+        positive = number("noise_multiplier", noise_multiplier) > 0
+        expect(positive, "noise_multiplier", noise_multiplier, "a number above 0")
         wealth = np.maximum.accumulate(_log_wealth(self._shares, _right(noise_multiplier)))
         return np.maximum(np.exp(-np.maximum(wealth, 0.0)), LEAST)
 

@@ -38,9 +38,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hiddenstate.auditing.curve import seed as drawn_seed
+from hiddenstate.auditing.hypotheses import number
 from hiddenstate.auditing.steps import StepAudit
 from hiddenstate.campaign import batches
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import InputError, check_count, expect
 from hiddenstate.files import atomic
 from hiddenstate.streams import key, stream
 
@@ -72,7 +73,8 @@ class Dirac:
     pairs: bool = True
 
     def __post_init__(self) -> None:
-        expect(self.norm > 0, "norm", self.norm, "a number of clipping norms above 0")
+        positive = number("norm", self.norm) > 0
+        expect(positive, "norm", self.norm, "a number of clipping norms above 0")
 
     def direction(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of norm 1, one tensor for each parameter."""
@@ -158,8 +160,13 @@ class Run:
 
     def __post_init__(self) -> None:
         expect(self.world in ("in", "out"), "world", self.world, "'in' or 'out'")
-        expect(self.noise_multiplier > 0, "noise_multiplier", self.noise_multiplier, "above 0")
-        expect(0 < self.sampling_rate <= 1, "sampling_rate", self.sampling_rate, "in (0, 1]")
+        for name in ("noise_multiplier", "sampling_rate", "clipping_norm"):
+            value = getattr(self, name)
+            if name != "clipping_norm" or value is not None:
+                expect(number(name, value) > 0, name, value, "above 0")
+        expect(self.sampling_rate <= 1, "sampling_rate", self.sampling_rate, "in (0, 1]")
+        if self.steps is not None:
+            check_count("steps", self.steps)
         if self.canary is None and self.gradient is None:
             raise InputError("canary: got no record and no gradient; expected one of them")
         random.seed(self.seed)
@@ -687,8 +694,8 @@ class Steps(OneRun):
     def _count(self, rows: Tensor) -> None:
         drawn = rows[rows != NO_CANARY].tolist()
         self.draws += len(drawn)
-        for number in drawn:
-            self._tossed[number] = self.included[number] = bool(self._tosses.random() < 0.5)
+        for canary in drawn:
+            self._tossed[canary] = self.included[canary] = bool(self._tosses.random() < 0.5)
 
     def _read(self, grads: Sequence[Tensor], others: Sequence[Tensor]) -> None:
         super()._read(grads, others)
