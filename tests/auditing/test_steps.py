@@ -97,8 +97,6 @@ def test_what_are_no_guesses_is_refused(made, right, expected):
 def test_a_noise_that_is_no_number_above_0_is_refused(noise):
     expected = r"noise_multiplier: got .*; expected (a|one finite) number"
     with pytest.raises(InputError, match=expected):
-        InputError, match=r"noise_multiplier: got .*; expected (a|one finite) number"
-    ):
         StepAudit([20], [15]).p_values(noise)
 
 
