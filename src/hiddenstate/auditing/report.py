@@ -1,6 +1,5 @@
 """An audit of a user's own scores: verdict, bounds, intervals, and a picture."""
 
-import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from hiddenstate.auditing.reach import Reach, reach
 from hiddenstate.auditing.rules import Fixed, Interval, Split, UniformBand
 from hiddenstate.auditing.sequential import Decision, SequentialAudit
 from hiddenstate.errors import InputError
-from hiddenstate.files import require
+from hiddenstate.files import line_of, require
 from hiddenstate.pipeline.scores import claimed_origin
 from hiddenstate.pipeline.scores import read as scores_of
 from hiddenstate.rounding import shown
@@ -118,10 +117,7 @@ def _where(path: Path, row: int) -> str:
     """The line of a row of text, or the number of another file's row; ``row`` counts from 0."""
     if path.suffix.lower() in PARQUET:
         return f"{path}: row {row + 1}"
-    with path.open(encoding="utf-8-sig") as lines:
-        written = (number for number, line in enumerate(lines, 1) if line.strip("\n"))
-        # The first of them is the header.
-        return f"{path}: line {next(itertools.islice(written, row + 1, None), row + 2)}"
+    return f"{path}: line {line_of(path, row)}"
 
 
 def _worlds(path: Path, table: pa.Table) -> NDArray[np.int64]:
