@@ -24,6 +24,9 @@ SIMULATIONS = 10_000
 MEMORY = 10**7
 """Numbers drawn at most for a band: the more ranks it has, the fewer simulations."""
 
+LEAST_SIMULATED = 1e-5
+"""Level of a band below which no simulations are afforded."""
+
 BLOCK = 500
 """Simulations of a band drawn at once, which bounds the memory."""
 
@@ -67,7 +70,8 @@ def clopper_pearson_upper(count: ArrayLike, n: int, level: float) -> NDArray[np.
     count = np.asarray(count, dtype=float)
     # The complement keeps the digits of tiny levels.
     bound = betainccinv(np.minimum(count, n - 1) + 1, np.maximum(n - count, 1), level)
-    return np.where(count >= n, 1.0, bound)
+    # Of levels below 1e-100 some have none.
+    return np.where((count >= n) | np.isnan(bound), 1.0, bound)
 
 
 def jeffreys_upper(count: ArrayLike, n: int, level: float) -> NDArray[np.float64]:
@@ -102,7 +106,7 @@ def band_upper(n: int, level: float) -> NDArray[np.float64]:
     # The r-th rank's own deviation is at most sqrt(r): what happens between is lost in the noise.
     ranks = symmetric_ranks(n, lambda rank: isqrt(rank) // 2)
     gamma = _band_gamma(ranks, n, level)
-    bound = betaincinv(ranks, n + 1 - ranks, 1 - gamma)
+    bound = betainccinv(ranks, n + 1 - ranks, gamma)  # which keeps the digits of a tiny gamma
     upper = np.append(bound, 1.0)[np.searchsorted(ranks, np.arange(n + 1), side="right")]
     upper.flags.writeable = False
     return upper
@@ -139,6 +143,8 @@ def uniform_order_statistics(
 
 def _band_gamma(ranks: NDArray[np.int64], n: int, level: float) -> float:
     """Pointwise level whose band over all these ranks fails with probability ``level`` at most."""
+    if level < LEAST_SIMULATED:
+        return level / len(ranks)  # by Bonferroni's inequality
     # A small level takes more, whatever they cost.
     simulations = max(min(SIMULATIONS, MEMORY // len(ranks)), int(10 / level))
     rng = stream(0, "auditing", "band", n)
