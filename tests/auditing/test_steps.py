@@ -142,3 +142,8 @@ def test_the_command(tmp_path, capsys):
 
 def test_no_p_value_is_zero():
     assert StepAudit([20] * 4000, [20] * 4000).p_value(5.0) > 0
+
+
+def test_masked_guesses_are_refused():
+    with pytest.raises(InputError, match="made: got 1; expected no masked guesses"):
+        StepAudit(np.ma.array([5, 5], mask=[1, 0]), [5, 5])

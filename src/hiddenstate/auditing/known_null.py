@@ -32,8 +32,12 @@ def known_null_bound(
     """
     scores = one_audit("in_scores", in_scores)
     level = 1 - check_confidence(confidence)
-    shares = np.asarray(exceeded(scores), dtype=float)
-    if shares.shape != scores.shape or not np.all((shares >= 0) & (shares <= 1)):
+    shares = np.asanyarray(exceeded(scores))
+    # Of complex numbers a half would be dropped, and of masked ones the mask.
+    real = shares.dtype.kind in "biuf" and not np.ma.is_masked(shares)
+    known = real and shares.shape == scores.shape and np.all((shares >= 0) & (shares <= 1))
+    shares = np.asarray(shares, dtype=float) if known else shares
+    if not known:
         raise InputError(
             f"exceeded: got {shares!r:.80}; expected a probability for each of {len(scores)} scores"
         )

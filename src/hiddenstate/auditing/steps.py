@@ -56,7 +56,9 @@ class StepAudit:
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
         for name in ("made", "right"):
-            given = np.asarray(getattr(self, name))
+            given = np.asanyarray(getattr(self, name))
+            masked = int(np.ma.count_masked(given))
+            expect(not masked, name, masked, "no masked guesses")
             if given.ndim != 1 or not len(given) or not np.issubdtype(given.dtype, np.integer):
                 raise InputError(f"{name}: expected a whole number for each step, and a step")
             object.__setattr__(self, name, given.astype(np.int64))
