@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from hiddenstate.auditing import intervals
+from hiddenstate.errors import InputError
 
 
 @pytest.mark.parametrize("level", [0.05, 0.001])
@@ -92,3 +93,9 @@ def test_a_rate_whose_bound_has_no_digits_is_bounded_by_1():
     for level in (1e-109, 1e-200, 1e-300):
         upper = intervals.clopper_pearson_upper(counts, 10, level)
         assert (upper > 1 - 1e-5).all() and (upper <= 1).all()
+
+
+def test_a_confidence_that_takes_too_many_simulations_is_named_with_all_its_digits():
+    for confidence in (0.9999, 0.999999999999):
+        with pytest.raises(InputError, match=f"confidence: {confidence!r} needs .* at most 0.9993"):
+            intervals.allowed_rank(1 - confidence, 10_000)

@@ -56,7 +56,7 @@ def allowed_rank(level: float, simulations: int) -> int:
         needed = int(np.ceil(np.log(1 - CERTAINTY) / np.log1p(-level)))
         most = -np.expm1(np.log(1 - CERTAINTY) / simulations)
         raise InputError(
-            f"confidence: {1 - level:.10g} needs {needed:,} simulated audits, where there are "
+            f"confidence: {1 - level:.16g} needs {needed:,} simulated audits, where there are "
             f"{simulations:,}; expected at most {np.floor((1 - most) * 1e4) / 1e4:g}"
         )
     return allowed
