@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from hiddenstate.adversaries.encoding_loss import EncodingLoss
+from hiddenstate.adversaries.expanding_clip import ExpandingClip
 from hiddenstate.adversaries.gradient_canaries import Once, Periodic
 from hiddenstate.auditing import Averaged, GaussianDP, Guesses, SequentialAudit, StepAudit, guess
 from hiddenstate.auditing.curve import seed
@@ -37,6 +38,9 @@ def test_other_values_are_no_counts(value):
         ("simulations", lambda yes: SequentialAudit(GaussianDP(), 1.0, [9], simulations=yes)),
         ("noise_multiplier", StepAudit([9], [9]).p_value),
         ("norm", kit.Dirac),
+        ("seed", lambda yes: kit.Run("in", yes, 1.0, 0.1)),
+        ("steps", lambda yes: ExpandingClip(yes, 0.5, 1.0, 0.1)),
+        ("passes", lambda yes: ExpandingClip(9, 0.5, 1.0, 0.1, passes=yes)),
         ("noise_multiplier", lambda yes: kit.Run("in", 0, yes, 0.1)),
         ("sampling_rate", lambda yes: kit.Run("in", 0, 1.0, yes)),
         ("steps", lambda yes: kit.Run("in", 0, 1.0, 0.1, steps=yes)),

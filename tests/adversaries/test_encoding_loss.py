@@ -148,4 +148,6 @@ def test_single_numbers_are_decoded_as_doubles():
     for of in (loss.ratio, loss.increment, loss.score):
         assert of(theta).dtype == np.float64
         assert (of(theta) == of(theta.astype(float))).all()
+        with pytest.raises(TypeError, match="complex"):
+            of(theta * 1j)
     assert loss.ratio(theta).max() > 88

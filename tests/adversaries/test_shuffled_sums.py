@@ -134,3 +134,5 @@ def test_the_ratio_of_single_numbers_is_that_of_doubles():
     found = shown.ratio(sums)
     assert found.dtype == np.float64 and np.abs(found).max() > 88
     assert (found == shown.ratio(sums.astype(float))).all()
+    with pytest.raises(TypeError, match="complex"):
+        shown.ratio(sums * 1j)

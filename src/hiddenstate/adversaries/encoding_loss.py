@@ -61,13 +61,12 @@ class EncodingLoss:
 
     def ratio(self, shown: Array) -> Array:
         """Log-likelihood ratio of what steps show: the alternative's over the null hypothesis's."""
-        doubles = np.asarray(shown, dtype=float)  # others would overflow
-        ratio = log_likelihood_ratio(doubles, self.noise_multiplier, self.sampling_rate)
+        ratio = log_likelihood_ratio(_doubles(shown), self.noise_multiplier, self.sampling_rate)
         return -ratio if self.swapped else ratio
 
     def increment(self, theta: Array) -> Array:
         """Change of theta in a step over the expected sample: encoded ratio minus residual."""
-        theta = np.asarray(theta, dtype=float)
+        theta = _doubles(theta)
         residual = theta - self.spacing * np.rint(theta / self.spacing)
         ratio = self.ratio(residual)
         scale = 10.0**self.decimals
@@ -133,6 +132,11 @@ class EncodingLoss:
         return min(
             1.0, steps * float((1 - self.sampling_rate) * absent + self.sampling_rate * sampled)
         )
+
+
+def _doubles(values: Array) -> Array:
+    """Numbers of any precision as doubles, whose ratios do not overflow; no complex ones."""
+    return np.asarray(values).astype(float, casting="same_kind", copy=False)
 
 
 def published(noise_multiplier: float, sampling_rate: float, records: int) -> EncodingLoss:

@@ -47,7 +47,7 @@ class Shuffled:
     def ratio(self, sums: Floats) -> Floats:
         """Log-likelihood ratio of "in" of all sums, shape (..., epochs, batches); in doubles."""
         _, deviation = self._shown
-        sums = np.asarray(sums, dtype=float)
+        sums = np.asarray(sums).astype(float, casting="same_kind", copy=False)
         if not self.redrawn:
             sums = sums.mean(axis=-2, keepdims=True)
 

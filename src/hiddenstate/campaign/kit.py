@@ -41,7 +41,7 @@ from hiddenstate.auditing.curve import seed as drawn_seed
 from hiddenstate.auditing.hypotheses import number
 from hiddenstate.auditing.steps import StepAudit
 from hiddenstate.campaign import batches
-from hiddenstate.errors import InputError, check_count, expect
+from hiddenstate.errors import InputError, check_count, expect, is_whole
 from hiddenstate.files import atomic
 from hiddenstate.streams import key, stream
 
@@ -160,6 +160,8 @@ class Run:
 
     def __post_init__(self) -> None:
         expect(self.world in ("in", "out"), "world", self.world, "'in' or 'out'")
+        fits = is_whole(self.seed) and -(2**63) <= self.seed < 2**64
+        expect(fits, "seed", self.seed, "a whole number of at most 64 bits, as torch takes")
         for name in ("noise_multiplier", "sampling_rate", "clipping_norm"):
             value = getattr(self, name)
             if name != "clipping_norm" or value is not None:
