@@ -24,8 +24,12 @@ def check_double(name: str, value: object) -> None:
         raise InputError(f"{name}: got an integer of over 300 digits; expected less than 2^1023")
 
 
+def is_whole(value: Any) -> bool:
+    """True of integers, in whatever type; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def check_count(name: str, value: Any) -> None:
     """InputError unless the value is an integer of at least 1."""
     check_double(name, value)
-    fine = isinstance(value, Integral) and int(value) >= 1
-    expect(fine, name, value, "an integer of at least 1")
+    expect(is_whole(value) and int(value) >= 1, name, value, "an integer of at least 1")

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.resources import files
 from io import StringIO
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,6 +166,13 @@ def table(path: str | Path, what: str) -> "pd.DataFrame":
     if found.empty:
         raise InputError(f"{path}: has no rows; expected {what}")
     return found
+
+
+def line_of(path: Path, row: int) -> int:
+    """Line of a CSV file's row, which counts from 0 after the header; blank lines are no rows."""
+    with path.open(encoding="utf-8-sig") as lines:
+        written = (number for number, line in enumerate(lines, 1) if line.strip("\n"))
+        return next(islice(written, row + 1, None), row + 2)
 
 
 def arrays(path: Path, expected: str) -> "dict[str, NDArray[Any]]":

@@ -139,3 +139,15 @@ def test_no_ordinary_gradient_is_ever_clipped():
         for loss in (adversary.published(sigma, q, 10**10), adversary.sound(sigma, q)):
             theta = np.linspace(-loss.spacing / 2, loss.spacing / 2, 1001) + 17 * loss.spacing
             assert np.max(np.abs(loss.gradient(0.0, theta))) < 1e-3
+
+
+@pytest.mark.filterwarnings("error")
+def test_single_numbers_are_decoded_as_doubles():
+    loss = adversary.sound(0.1, 0.5)
+    theta = np.array([0.3, 1.0, 2.0, -0.7], np.float32)
+    for of in (loss.ratio, loss.increment, loss.score):
+        assert of(theta).dtype == np.float64
+        assert (of(theta) == of(theta.astype(float))).all()
+        with pytest.raises(TypeError, match="complex"):
+            of(theta * 1j)
+    assert loss.ratio(theta).max() > 88

@@ -157,3 +157,15 @@ def test_ratios_with_little_noise_neither_overflow_nor_vanish(noise):
     largest = exponents.max(axis=-1, keepdims=True)
     means = largest[..., 0] + np.log(np.exp(exponents - largest).mean(axis=-1))
     np.testing.assert_allclose(shown.ratio(sums), means.sum(axis=-1), rtol=1e-10)
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_ratio_of_single_numbers_is_that_of_doubles():
+    """In single precision the exponentials of ratios beyond 88 would overflow."""
+    shown = Shuffled(0.3, 4, 3, batched.SWAPPED, True)
+    sums = np.random.default_rng(0).normal(0, 3, (5, 3, 4)).astype(np.float32)
+    found = shown.ratio(sums)
+    assert found.dtype == np.float64 and np.abs(found).max() > 88
+    assert (found == shown.ratio(sums.astype(float))).all()
+    with pytest.raises(TypeError, match="complex"):
+        shown.ratio(sums * 1j)

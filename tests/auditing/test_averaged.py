@@ -305,3 +305,16 @@ def test_shifted_normal_quantiles_decide_as_gaussian_curves_do():
         into, out = rng.normal(mu, size=(2, n)) - [[0], [mu]]
         bounds = [lower_bound(into, out, h, QUICK).value for h in (COARSE, Curves())]
         assert bounds[0] == bounds[1] > 0
+
+
+def test_hypotheses_made_from_gaussian_ones_are_judged_by_their_own_curves():
+    class Wide(GaussianDP):
+        """Each value stands for twice its mu."""
+
+        def fnr(self, index, fpr):
+            return super().fnr(2 * index, fpr)
+
+    rng = stream(9, "averaged", "made from")
+    into, out = rng.normal(size=40) + 2, rng.normal(size=40)
+    found = lower_bound(into, out, Wide(step=0.1)).value
+    assert 0 < found <= lower_bound(into, out, GaussianDP(step=0.1)).value / 2

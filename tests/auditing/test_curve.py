@@ -1,18 +1,22 @@
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import norm
 
 from hiddenstate.auditing import (
     GaussianDP,
     SequentialAudit,
     empirical_curve,
     guess,
+    known_null_bound,
     lower_bound,
     worlds,
 )
-from hiddenstate.auditing.curve import check
+from hiddenstate.auditing.curve import check, check_one
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
@@ -63,6 +67,10 @@ def test_leading_axes_are_independent_audits():
         ([10**400, 1], r"in_scores: expected numbers, got"),
         (["a", "b"], "in_scores: expected numbers"),
         (["1", "2"], "in_scores: expected numbers"),
+        (np.array(["1", 2], dtype=object), "in_scores: expected numbers"),
+        (np.array([1j, 2]), "in_scores: expected numbers"),
+        (np.array([np.complex64(1), 2], dtype=object), "in_scores: expected numbers"),
+        (np.array([np.datetime64("2020"), 2], dtype=object), "in_scores: expected numbers"),
         (np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]"), "in_scores: expected numbers"),
         (np.ma.array([1.0, 2.0, 3.0], mask=[0, 1, 0]), "in_scores: 1 of 3 scores masked"),
     ],
@@ -120,3 +128,35 @@ def test_scores_of_one_type_are_taken():
         check(1 - 1e-9 * rng.random(n), np.ones(n))
         check(rng.integers(2, size=n), rng.normal(size=n).round(3))
         check(rng.integers(9, size=n) / 1024, rng.normal(size=n))
+
+
+def test_decisions_and_exact_numbers_are_scores():
+    for scores in ([True, False], np.array([True, 0], object), [Fraction(1), Fraction(0)]):
+        assert check_one(scores, [0, 1])[0].tolist() == [1.0, 0.0]
+
+
+def judged(into, out):
+    return SequentialAudit(GaussianDP(), 1.0, [9], simulations=200, confidence=0.6).judge(into, out)
+
+
+@pytest.mark.parametrize(
+    ("audit", "sides"),
+    [
+        (lambda into, _: known_null_bound(into, norm.sf, GaussianDP()), 1),
+        (judged, 2),
+        (lambda into, out: lower_bound(into, out, GaussianDP()), 2),
+    ],
+)
+def test_every_audit_refuses_scores_in_the_same_words(audit, sides):
+    fine = np.arange(6.0)
+    for wrong, words in (
+        (fine.reshape(3, 2), r"got shape \(3, 2\); expected one audit, shape \(n,\)"),
+        (fine * 1j, "expected numbers, got array"),
+        (np.ma.array(fine, mask=fine > 4), "1 of 6 scores masked"),
+        (np.append(fine, np.nan), "1 of 7 scores not finite"),
+    ):
+        for place, name in enumerate(("in_scores", "out_scores")[:sides]):
+            given = [fine, fine]
+            given[place] = wrong
+            with pytest.raises(InputError, match=f"^{name}: {words}"):
+                audit(*given)

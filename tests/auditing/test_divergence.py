@@ -96,3 +96,10 @@ def test_calls_that_are_neither_true_nor_false_are_refused(wrong):
     for name, calls in (("in_calls", (wrong, right)), ("out_calls", (right, wrong))):
         with pytest.raises(InputError, match=f"^{name}: got"):
             certified(*calls, 2, failure_probability=0.05)
+
+
+def test_masked_calls_are_refused():
+    calls = np.ma.array([1, 0, 1], mask=[0, 1, 0])
+    for given, name in (((calls, [0, 0]), "in_calls"), (([1, 1], calls), "out_calls")):
+        with pytest.raises(InputError, match=f"{name}: got 1; expected no masked calls"):
+            certified(*given, 1, failure_probability=0.1)

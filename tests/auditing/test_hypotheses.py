@@ -165,3 +165,11 @@ def test_composed_curves_are_the_accountants_where_a_step_loses_little(mechanism
     rates = np.array([1e-3, 0.01, 0.1, 0.5])
     accountant = pld.tradeoff_curve(*mechanism, null="out")
     np.testing.assert_allclose(curve(rates), accountant(rates), atol=1e-3)
+
+
+def test_grids_that_no_memory_holds_and_epsilons_beyond_numbers_are_refused():
+    with pytest.raises(InputError, match="step: got 1e-12; expected at most 1e8"):
+        GaussianDP(step=1e-12)
+    with pytest.raises(InputError, match="limit: got 800; expected at most 700"):
+        ApproxDP(1e-5, limit=800)
+    assert (ApproxDP(1e-5, limit=700).fnr(700_000, [0.0, 1.0]) == [1 - 1e-5, 0]).all()

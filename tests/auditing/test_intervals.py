@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from hiddenstate.auditing import intervals
+from hiddenstate.errors import InputError
 
 
 @pytest.mark.parametrize("level", [0.05, 0.001])
@@ -72,3 +73,29 @@ def test_a_band_of_many_ranks_is_drawn_in_parts():
         assert tracemalloc.get_traced_memory()[1] < 40e6
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("level", [9e-6, 1e-12, 1e-18])
+@pytest.mark.parametrize("n", [10, 30, 1000])
+def test_bands_of_tiny_levels_hold_by_the_union_bound_without_a_simulation(n, level):
+    upper = intervals.band_upper.__wrapped__(n, level)
+    assert (np.diff(upper) >= 0).all() and upper[-1] == 1 and upper[0] < 1
+    # At the kept ranks, where the count is one less, the bound is that of the rank.
+    ranks = 1 + np.flatnonzero(np.diff(upper))
+    failing = stats.beta.sf(upper[ranks - 1], ranks, n + 1 - ranks).sum()
+    assert 0.8 * level < failing < 1.01 * level
+    assert upper[0] >= intervals.band_upper(n, 0.01)[0]
+
+
+def test_a_rate_whose_bound_has_no_digits_is_bounded_by_1():
+    """The inverse of the incomplete beta function is NaN at some of these."""
+    counts = np.arange(11)
+    for level in (1e-109, 1e-200, 1e-300):
+        upper = intervals.clopper_pearson_upper(counts, 10, level)
+        assert (upper > 1 - 1e-5).all() and (upper <= 1).all()
+
+
+def test_a_confidence_that_takes_too_many_simulations_is_named_with_all_its_digits():
+    for confidence in (0.9999, 0.999999999999):
+        with pytest.raises(InputError, match=f"confidence: {confidence!r} needs .* at most 0.9993"):
+            intervals.allowed_rank(1 - confidence, 10_000)

@@ -50,6 +50,9 @@ def test_what_is_no_upper_tail_is_refused():
         (lambda x: x, "expected a probability"),
         (lambda x: 0.5, "expected a probability"),
         (lambda x: np.full(len(x), np.nan), "expected a probability"),
+        (lambda x: stats.norm.sf(x) + 0j, "expected a probability"),
+        (lambda x: ["0.5"] * len(x), "expected a probability"),
+        (lambda x: np.ma.array(stats.norm.sf(x), mask=x > 0), "expected a probability"),
     ):
         with pytest.raises(InputError, match=words):
             known_null_bound([-1.0, 0.0, 2.0], law, GaussianDP())

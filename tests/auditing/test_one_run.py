@@ -431,3 +431,33 @@ def test_p_values_of_tails_beyond_numbers_are_those_of_the_theorem(made, correct
 def test_nothing_is_proven_where_the_mechanism_may_release_all_coins():
     assert one_run_bound(Guesses(100_000, 2000, 2000), ApproxDP(1e-3)).value == 0
     assert one_run_p_value(Guesses(3000, 3000, 3000), ApproxDP(0.0), 0.1) > 0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize("epsilon", [30.0, 36.0, 37.0, 100.0, 500.0, 700.0])
+@pytest.mark.parametrize("counts", [(1, 1, 1), (100, 100, 99), (100, 80, 1), (10**6, 10**6, 10**5)])
+def test_claims_at_which_every_guess_may_be_right_are_refuted_by_none(epsilon, delta, counts):
+    """At epsilon 36.8 and more the probability of a right guess rounds to 1."""
+    hypotheses = ApproxDP(delta, limit=epsilon)
+    for fixed in (True, False):
+        assert one_run_p_value(Guesses(*counts, fixed), hypotheses, epsilon) > 1 - 1e-6
+
+
+def test_wrong_guesses_refute_a_large_epsilon_by_the_digits_that_are_left():
+    guesses = Guesses(10**6, 10**6, 10**6 - 2)
+    found = [one_run_p_value(guesses, ApproxDP(0.0, limit=40), e) for e in (13.0, 14.0, 36.0)]
+    with mpmath.workdps(40):
+        for epsilon, p_value in zip((13.0, 14.0, 36.0), found, strict=True):
+            q = 1 / (1 + mpmath.exp(epsilon))
+            exact = sum(mpmath.binomial(10**6, k) * q**k * (1 - q) ** (10**6 - k) for k in range(3))
+            assert min(exact, 1) <= p_value <= exact * (1 + 2e-9)
+
+
+def test_p_values_of_gaussian_claims_keep_their_digits_below_the_rounding_of_1():
+    """At mu 0 the guesses are coins."""
+    for made, right in ((100, 100), (60, 58), (300, 290)):
+        exact = binom.sf(right - 1, made, 0.5)
+        found = one_run_p_value(Guesses(made, made, right), GaussianDP(), 0.0)
+        assert exact * (1 - 1e-6) <= found <= exact * 1.05
+    assert one_run_p_value(Guesses(3000, 3000, 3000), GaussianDP(), 0.1) > 0

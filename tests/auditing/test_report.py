@@ -63,10 +63,10 @@ def test_parquet_and_csv_are_the_same_audit(scores, tmp_path):
     [
         ("a,b\n1,2\n", r"has the columns a, b; expected 'world'"),
         ("world,value\nin,2\n", "expected 'score'"),
-        ("world,score\nin,1\nmember,2\nout,1\n", "row 3: world: got 'member'; expected 'in'"),
-        ("world,score\nin,1\nout,\n", "row 3: score: got None; expected a finite number"),
-        ("world,score\nin,1\nout,inf\nout,nan\n", r"row 3: score: got inf; .* \(2 such rows\)"),
-        ("world;score\nin;1\nout;1,5\n", "row 3: score: got '1,5'"),
+        ("world,score\nin,1\nmember,2\nout,1\n", "line 3: world: got 'member'; expected 'in'"),
+        ("world,score\nin,1\nout,\n", "line 3: score: got nothing; expected a finite number"),
+        ("world,score\nin,1\nout,inf\nout,nan\n", r"line 3: score: got inf; .* \(2 such rows\)"),
+        ("world;score\nin;1\nout;1,5\n", "line 3: score: got '1,5'"),
         ("world,score\nin,2020-01-01\nout,2020-01-02\n", "score: got values of type date32"),
         ("world,score\nin,2020-01-01 10:00:00\nout,2020-01-02 10:00:00\n", "type timestamp"),
         (
@@ -78,18 +78,25 @@ def test_parquet_and_csv_are_the_same_audit(scores, tmp_path):
             r"adversary: got 2 values \(grey, all\)",
         ),
         ("world,score,canary\nin,2,a\nout,1,b\n", r"canary: got 2 values \(a, b\)"),
-        ("world,score,seed\nin,2,5\nout,1,6\nout,1,5\n", "row 4: seed 5 stands twice"),
+        ("world,score,seed\nin,2,5\nout,1,6\nout,1,5\n", "line 4: seed 5 stands twice"),
         ("world,score,score\nin,2,5\nout,1,6\n", "has 2 columns 'score'; expected one"),
         ("world,world,score\nin,in,5\nout,in,6\n", "has 2 columns 'world'; expected one"),
-        ("world,score\nin,nan\nout,1\n", "row 2: score: got nan; expected a finite"),
-        ("world,score\nin,NA\nout,1\n", "row 2: score: got 'NA'; expected a finite"),
+        ("world,score\nin,nan\nout,1\n", "line 2: score: got nan; expected a finite"),
+        ("world,score\nin,NA\nout,1\n", "line 2: score: got 'NA'; expected a finite"),
         ("world,score,step\nin,2,10\nout,1,20\n", r"step: got 2 values \(10, 20\); expected"),
         ("world,score,epoch\nin,2,1\nout,1,2\n", "epoch: got 2 values"),
         (
             "world,score,run\nin,2,0\nout,1,0\nout,3,1\nout,1,0\n",
-            "row 5: run 0 of world out stands twice; expected one score a run",
+            "line 5: run 0 of world out stands twice; expected one score a run",
         ),
         ("", "not a readable table"),
+        ("\n\n", "not a readable table"),
+        ("world,score\n", "has no rows; expected scores"),
+        ("world,score\nin,1\n\nout,\n", "line 4: score: got nothing"),
+        ("\nworld,score\n\nin,1\n,2\n", "line 5: world: got nothing"),
+        ("\nworld,score\n\nin,1\nout,1,5\nout,2,5\n", r"line 5: fields: got 3 \(out,1,5\); expe"),
+        ("world,score\nin,1\nout\n", r"line 3: fields: got 1 \(out\); expected 2 separated by ','"),
+        ("world\tscore\nin\t1,5\nout\t1\n", "line 2: score: got '1,5'; .* with a decimal point"),
     ],
 )
 def test_unusable_files_are_refused_in_words(tmp_path, content, words):
@@ -103,7 +110,7 @@ def test_unusable_files_are_refused_in_words(tmp_path, content, words):
 @pytest.mark.parametrize(
     ("rows", "options", "words"),
     [
-        ("in,x\nin,1\nout,1\nout,2\n", [], "row 2: score: got 'x'; expected a finite number"),
+        ("in,x\nin,1\nout,1\nout,2\n", [], "line 2: score: got 'x'; expected a finite number"),
         ("in,2\nin,1\nout,1\n", [], "scores.csv: got 1 score 'out'; expected 2 at least"),
         ("in,2\nin,1\n", [], "scores.csv: got 0 scores 'out'; expected 2 at least"),
         ("out,2\nout,1\n", ["--null-law", "norm", "0", "1"], "scores.csv: got 0 scores 'in'"),
@@ -238,8 +245,8 @@ def test_checkpoints_of_the_same_runs_are_refused_in_any_format(tmp_path):
     )
     frame.to_parquet(tmp_path / "scores.parquet")
     frame.to_csv(tmp_path / "scores.csv", index=False)
-    for name, row in (("scores.parquet", 41), ("scores.csv", 42)):
-        with pytest.raises(InputError, match=f"row {row}: run 0 of world in stands twice"):
+    for name, row in (("scores.parquet", "row 41"), ("scores.csv", "line 42")):
+        with pytest.raises(InputError, match=f"{row}: run 0 of world in stands twice"):
             report.read(tmp_path / name)
     frame[:40].to_parquet(tmp_path / "scores.parquet")
     assert [len(side) for side in report.read(tmp_path / "scores.parquet")] == [20, 20]
@@ -429,3 +436,22 @@ def test_columns_that_may_say_that_rows_share_a_run_are_refused(tmp_path, capsys
         assert cli.main([*command, "--ignore", column]) == 0
         assert cli.main([*command, "--ignore", "other"]) == 2
         capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("\n", "\r\n"),
+        lambda text: "\ufeff" + text.replace("\n", "\r\n"),
+        lambda text: text.replace(",", ";"),
+        lambda text: text.replace("\n", "\n\n"),
+        lambda text: f"\n{text}\n",
+    ],
+    ids=["CRLF", "byte order mark", "semicolons", "blank lines", "blank ends"],
+)
+def test_files_of_spreadsheets_are_read(tmp_path, change):
+    path = tmp_path / "scores.csv"
+    path.write_bytes(change("world,score\nin,1.5\nout,-2\nin,1.5\nout,0\n").encode())
+    into, out = report.read(path)
+    # A row that stands twice is another run with the same score.
+    assert into.tolist() == [1.5, 1.5] and out.tolist() == [-2.0, 0.0]

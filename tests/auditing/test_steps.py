@@ -95,7 +95,8 @@ def test_what_are_no_guesses_is_refused(made, right, expected):
 
 @pytest.mark.parametrize("noise", [0.0, -1.0, np.inf, np.nan])
 def test_a_noise_that_is_no_number_above_0_is_refused(noise):
-    with pytest.raises(InputError, match=r"noise_multiplier: got .*; expected a number above 0"):
+    expected = r"noise_multiplier: got .*; expected (a|one finite) number"
+    with pytest.raises(InputError, match=expected):
         StepAudit([20], [15]).p_values(noise)
 
 
@@ -116,8 +117,16 @@ def test_the_command(tmp_path, capsys):
     assert cli.main(["audit-steps", str(path)]) == 0
     assert "Some step has a noise multiplier of at most" in capsys.readouterr().out
     for text, expected in (
-        ("made,right\n3,4\n", "a.csv: right: step 1 has 4 of 3"),
-        ("made,right\nx,4\n", "a.csv: made: expected a whole number"),
+        (
+            "made,right\n3,4\n",
+            "a.csv: line 2: right: got 4; expected a whole number from 0 to the guesses",
+        ),
+        ("made,right\nx,4\n", "a.csv: line 2: made: got x; expected a whole number from 0 to"),
+        ("made,right\n\n3,3\n\n3,\n", "a.csv: line 5: right: got nothing; expected a whole number"),
+        ("made,right\n3,2.5\n", "a.csv: line 2: right: got 2.5; expected a whole number"),
+        ("made,right\nTrue,True\n", "a.csv: line 2: made: got True; expected a whole number"),
+        ("made,right\n-3,-3\n", "a.csv: line 2: made: got -3; expected a whole number"),
+        ("made;right\n3;3\n", "a.csv: columns: got made;right; expected made, right"),
         ("made,right,seed\n3,3,1\n", "columns: got made, right, seed; expected made, right"),
         ("made,right\n", "a.csv: has no rows"),
         ("made,right\n" + "200,100,99\n" * 20, "a.csv: line 2: fields: got 3; expected 2, as in"),
@@ -133,3 +142,8 @@ def test_the_command(tmp_path, capsys):
 
 def test_no_p_value_is_zero():
     assert StepAudit([20] * 4000, [20] * 4000).p_value(5.0) > 0
+
+
+def test_masked_guesses_are_refused():
+    with pytest.raises(InputError, match="made: got 1; expected no masked guesses"):
+        StepAudit(np.ma.array([5, 5], mask=[1, 0]), [5, 5])

@@ -84,3 +84,31 @@ def test_scores_that_do_not_vary_are_infinitely_apart_or_have_no_separation():
     assert summaries.separation([1.0, 1.0], [0.0, 0.0]) == (np.inf, np.inf)
     assert summaries.separation([0.0, 0.0], [1.0, 1.0]) == (-np.inf, np.inf)
     assert np.isnan(summaries.separation([1.0, 1.0], [1.0, 1.0])).all()
+
+
+@pytest.mark.filterwarnings("error")
+def test_equal_scores_are_equal_where_their_sum_is_rounded():
+    tenths, more, thirds = [0.1] * 3, [0.1] * 10, [0.3] * 10
+    assert np.isnan(summaries.separation(tenths, more)).all()
+    assert summaries.separation(more, thirds) == (-np.inf, np.inf)
+    # One that varies in its last bit has a deviation.
+    assert np.isfinite(summaries.separation([0.1, 0.1, np.nextafter(0.1, 1)], thirds)[0])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("power", [-1060, -700, 0, 700, 1012])
+def test_the_separation_has_no_unit(power):
+    rng = stream(3, "separation")
+    into, out = np.round(rng.normal(size=(2, 30)) * 256) + np.array([[256], [0]])
+    expected = (into.mean() - out.mean()) / np.sqrt((into.var(ddof=1) + out.var(ddof=1)) / 2)
+    value, error = summaries.separation(np.ldexp(into, power), np.ldexp(out, power))
+    assert value == expected
+    assert error == float(summaries.separation_error(expected, 30))
+
+
+@pytest.mark.filterwarnings("error")
+def test_scores_far_apart_that_hardly_vary_are_far_apart():
+    # The deviation is 1e-200, whose square is no number.
+    assert summaries.separation([1.0, 1.0], [0.0, 2e-200])[0] == pytest.approx(1e200)
+    assert summaries.separation([1e300] * 2, [0.0, 2e-200]) == (np.inf, np.inf)
+    assert summaries.separation([1e308, 1.7e308], [-1e308, -1.7e308])[0] == pytest.approx(5.45482)

@@ -288,6 +288,18 @@ def with_noise(scores, coins, draws, deviation=1.0):
         (lambda z, s: flip_bound(Guesses(20, 20, 19), 21), "at most 20"),
         (lambda z, s: one_canary_ceiling(-1.0, 20), "positive"),
         (lambda z, s: planned_guesses(0.0, 20), "positive"),
+        (lambda z, s: planned_flips(-1.0, 20), "mu: got -1.0; expected a positive"),
+        (lambda z, s: planned_flips(np.nan, 20), "mu: got nan; expected one finite"),
+        (lambda z, s: whole_gaussian_bound(z, s, deviation=1e-320), "deviation: got 1e-320; exp"),
+        (lambda z, s: whole_gaussian_bound(z + 1e308, s, deviation=1.0), "scores: got one of size"),
+        (
+            lambda z, s: whole_gaussian_p_value(z + 1e308, s, 1.0, deviation=1.0),
+            "scores: got one of size",
+        ),
+        (
+            lambda z, s: whole_gaussian_bound(z, s, null_scores=1e200 * np.eye(200, 20)),
+            r"null_scores: got one of size 1e\+200; expected at most 1e\+100",
+        ),
     ],
 )
 def test_unusable_arguments_are_refused(call, words):
@@ -303,3 +315,8 @@ def test_an_audit_in_which_every_coin_fell_on_out_shows_nothing():
     null = stream(8, "whole Gaussian").normal(size=(100, 20))
     assert whole_gaussian_bound(scores, coins, null_scores=null).value == 0
     assert whole_gaussian_p_value(scores, coins, 0.0, deviation=1.0) == 1
+
+
+def test_no_p_value_is_zero():
+    coins = np.arange(100) % 3 > 0
+    assert 0 < whole_gaussian_p_value(np.full(100, 1e3), coins, 1.0, deviation=1.0) < 1e-300

@@ -13,6 +13,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -898,3 +899,10 @@ def test_all_iterates_and_the_last_have_a_bound_each(tmp_path, capsys):
     status, printed, _ = run(capsys, *command, tmp_path / "a", "--json")
     bounds = json.loads(printed)["bounds"]
     assert bounds["likelihood"]["value"] > bounds["last iterate"]["value"] >= 0
+
+
+def test_a_complex_score_is_refused_and_not_cut():
+    for score in (np.complex128(1 + 2j), np.array(1j), {"a": np.complex64(1)}, 1j):
+        with pytest.raises(TypeError):
+            workers._numbers(score)
+    assert workers._numbers({"a": np.float32(1), "b": True}) == {"a": 1.0, "b": 1.0}

@@ -64,7 +64,7 @@ EPSILON = ("epsilon", "--sigma", 1, "--delta", 1e-5)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("audit-steps", "FILE"), "row 3: got 9223372036854775807; expected 1,000,000,000 at most"),
+        (("audit-steps", "FILE"), "line 3: made: got 9223372036854775807; expected a whole"),
         (("plan-audit", "--claim-mu", 1, "--true", 3, "--seconds", "inf"), "--seconds: got inf"),
         (("plan-audit", "--claim-mu", 1, "--true", 3, "--delta", 5), "delta: got 5.0; expected a"),
         (("epsilon", "--sigma", 1e-5, "--q", 0.01, "--steps", 9, "--delta", 1e-5),

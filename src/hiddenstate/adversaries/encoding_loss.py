@@ -22,7 +22,7 @@ from scipy.special import ndtr
 from hiddenstate.accounting.arguments import check_mechanism
 from hiddenstate.dpsgd import scalar
 from hiddenstate.dpsgd.linear import log_likelihood_ratio
-from hiddenstate.errors import check_count, expect
+from hiddenstate.errors import check_count, expect, is_whole
 
 Array = NDArray[np.float64]
 
@@ -49,7 +49,9 @@ class EncodingLoss:
     def __post_init__(self) -> None:
         check_mechanism(self.noise_multiplier, self.sampling_rate, 1)
         expect(0 < self.spacing < math.inf, "spacing", self.spacing, "a number above 0")
-        expect(self.decimals in range(16), "decimals", self.decimals, "an integer from 0 to 15")
+        decimals = self.decimals
+        fine = is_whole(decimals) and decimals in range(16)
+        expect(fine, "decimals", decimals, "an integer from 0 to 15")
         check_count("records", self.records)
 
     @property
@@ -59,11 +61,12 @@ class EncodingLoss:
 
     def ratio(self, shown: Array) -> Array:
         """Log-likelihood ratio of what steps show: the alternative's over the null hypothesis's."""
-        ratio = log_likelihood_ratio(shown, self.noise_multiplier, self.sampling_rate)
+        ratio = log_likelihood_ratio(_doubles(shown), self.noise_multiplier, self.sampling_rate)
         return -ratio if self.swapped else ratio
 
     def increment(self, theta: Array) -> Array:
         """Change of theta in a step over the expected sample: encoded ratio minus residual."""
+        theta = _doubles(theta)
         residual = theta - self.spacing * np.rint(theta / self.spacing)
         ratio = self.ratio(residual)
         scale = 10.0**self.decimals
@@ -129,6 +132,11 @@ class EncodingLoss:
         return min(
             1.0, steps * float((1 - self.sampling_rate) * absent + self.sampling_rate * sampled)
         )
+
+
+def _doubles(values: Array) -> Array:
+    """Numbers of any precision as doubles, whose ratios do not overflow; no complex ones."""
+    return np.asarray(values).astype(float, casting="same_kind", copy=False)
 
 
 def published(noise_multiplier: float, sampling_rate: float, records: int) -> EncodingLoss:

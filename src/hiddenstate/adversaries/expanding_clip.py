@@ -38,7 +38,7 @@ from hiddenstate.accounting.cyclic import CyclicDPSGD
 from hiddenstate.adversaries.swapped_record import SwappedRecord
 from hiddenstate.dpsgd import exact
 from hiddenstate.dpsgd.cyclic import Gradients
-from hiddenstate.errors import expect
+from hiddenstate.errors import check_count, expect
 
 Array = NDArray[np.float64]
 Point = tuple[Fraction, ...]
@@ -68,6 +68,10 @@ class ExpandingClip:
     batch_size: int = 1
 
     def __post_init__(self) -> None:
+        for name in ("steps", "passes", "batch_size"):
+            check_count(name, getattr(self, name))
+        finite = 0 <= self.displacement < math.inf
+        expect(finite, "displacement", self.displacement, "a number >= 0")
         expect(0 < self.step_size <= 1, "step_size", self.step_size, "a number in (0, 1]")
         expect(0 <= self.margin < math.inf, "margin", self.margin, "a number >= 0")
         expect(

@@ -7,7 +7,6 @@ last iterate and of the initial parameters alone. The adversaries audit both kin
 
 import math
 from dataclasses import dataclass
-from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from hiddenstate.accounting import linear
 from hiddenstate.dpsgd.known import FixedCanary, Floats, Known
-from hiddenstate.errors import InputError, check_count
+from hiddenstate.errors import InputError, check_count, is_whole
 from hiddenstate.sampling import FullBatch, Poisson
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class DiracCanary:
 def dirac(known: Known, coordinate: int) -> DiracCanary:
     """The canary of this coordinate at the full clipping norm."""
     p = len(known.initial)
-    if not isinstance(coordinate, Integral) or not 0 <= coordinate < p:
+    if not is_whole(coordinate) or not 0 <= coordinate < p:
         raise InputError(f"coordinate: got {coordinate}; expected 0 to {p - 1}")
     gradient = np.zeros(p, np.float32)
     gradient[coordinate] = known.mechanism.clipping_norm

@@ -51,6 +51,7 @@ class Shuffled:
         What they lack to 1 is its chance to sit out.
         """
         _, deviation = self._shown
+        sums = np.asarray(sums).astype(float, casting="same_kind", copy=False)
         if not self.redrawn:
             sums = sums.mean(axis=-2, keepdims=True)
 

@@ -298,14 +298,14 @@ class Calibration:
             u, v = _uniforms(self.rule.seed, purpose, n_out, self.into.n, size)
             if self.known:
                 u = self._quantiles[None, :]
-            if isinstance(self.hypotheses, GaussianDP):
+            if type(self.hypotheses) is GaussianDP:
                 u, v = ndtri(u), ndtri(v)
             self._drawn[purpose] = np.broadcast_to(u, (size, u.shape[1])), v
         return self._drawn[purpose]
 
     def _null(self, index: int, u: NDArray, v: NDArray) -> tuple[NDArray, NDArray]:
         """Standings of simulated audits: in-score j is above out-score i if V_j < 1 - f(U_i)."""
-        if isinstance(self.hypotheses, GaussianDP):
+        if type(self.hypotheses) is GaussianDP:
             # V < 1 - f(U) is Phi^-1(V) < Phi^-1(U) + mu: no curve needs to be evaluated.
             return u + index * self.hypotheses.step, v
         return 1 - self.hypotheses.fnr(index, u), v

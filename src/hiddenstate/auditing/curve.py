@@ -2,13 +2,14 @@
 
 import secrets
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.accounting.tradeoff import TradeoffCurve
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, is_whole
 from hiddenstate.rounding import counted
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def seed(coins: int | None) -> int:
     """The seed, or a new one."""
     if coins is None:
         return secrets.randbits(32)
-    if isinstance(coins, bool) or not isinstance(coins, int | np.integer) or coins < 0:
+    if not is_whole(coins) or coins < 0:
         raise InputError(
             f"coins: got {coins!r}; expected a whole number >= 0, 'against', or None for a new seed"
         )
@@ -145,14 +146,21 @@ def check(
 
 
 def check_one(
-    in_scores: ArrayLike, out_scores: ArrayLike
+    in_scores: ArrayLike, out_scores: ArrayLike, least: int = 2
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """``check`` of one audit, shapes (n_in,) and (n_out,)."""
-    found = check(in_scores, out_scores)
-    for name, scores in zip(("in_scores", "out_scores"), found, strict=True):
-        if scores.ndim != 1:
-            raise InputError(f"{name}: got shape {scores.shape}; expected one audit, shape (n,)")
-    return found
+    into = one_audit("in_scores", in_scores, least)
+    out = one_audit("out_scores", out_scores, least)
+    refuse_mixed(np.concatenate((into, out)))
+    return into, out
+
+
+def one_audit(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.float64]:
+    """``check_scores`` of one audit, shape (n,)."""
+    array = check_scores(name, scores, least)
+    if array.ndim != 1:
+        raise InputError(f"{name}: got shape {array.shape}; expected one audit, shape (n,)")
+    return array
 
 
 PRECISIONS = {"float32": (24, 0.0), "float16": (11, 0.05)}
@@ -193,7 +201,8 @@ def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.flo
     try:
         given = np.asanyarray(scores)
         # Text, times and complex numbers would be turned into floats.
-        if given.dtype.kind not in "biufO":
+        objects = given.dtype.kind == "O" and not all(isinstance(x, Real) for x in given.flat)
+        if objects or given.dtype.kind not in "biufO":
             raise TypeError
         array = np.asarray(given, dtype=float)
     except (TypeError, ValueError, OverflowError) as error:
@@ -222,6 +231,7 @@ def check_scores(name: str, scores: ArrayLike, least: int = 2) -> NDArray[np.flo
 
 def check_confidence(confidence: float) -> float:
     """The confidence as a float inside (0.5, 1), or an InputError."""
-    if not isinstance(confidence, (int, float, np.number)) or not 0.5 < confidence < 1:
+    real = isinstance(confidence, Real)
+    if not real or not 0.5 < confidence < 1:
         raise InputError(f"confidence: got {confidence!r}; expected a number in (0.5, 1)")
     return float(confidence)

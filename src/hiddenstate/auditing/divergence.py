@@ -53,6 +53,9 @@ def certified(
     """
     expect(0 < failure_probability < 1, "failure_probability", failure_probability, "in (0, 1)")
     check_count("certificates", certificates)
+    for name, calls in (("in_calls", in_calls), ("out_calls", out_calls)):
+        masked = int(np.ma.count_masked(calls))
+        expect(not masked, name, masked, "no masked calls")
     inside, outside = np.asarray(in_calls), np.asarray(out_calls)
     for name, calls in (("in_calls", inside), ("out_calls", outside)):
         expect(calls.ndim == 1 and calls.size > 0, name, calls.shape, "shape (runs,), runs >= 1")

@@ -89,7 +89,7 @@ def number(name: str, value: Any) -> float:
     """The value as one finite number, or an InputError."""
     try:
         found = np.asarray(value)
-        if found.shape != () or found.dtype.kind not in "biuf" or not np.isfinite(found):
+        if found.shape != () or found.dtype.kind not in "iuf" or not np.isfinite(found):
             raise TypeError
     except (TypeError, ValueError) as error:
         raise InputError(f"{name}: got {value!r:.80}; expected one finite number") from error
@@ -100,6 +100,11 @@ def _grid(hypotheses: "GaussianDP | ApproxDP") -> None:
     """Check and convert what spans the grid of a continuous parameter."""
     for name in ("limit", "step"):
         object.__setattr__(hypotheses, name, number(name, getattr(hypotheses, name)))
+    if hypotheses.step > 0 and hypotheses.limit / hypotheses.step > 1e8:
+        raise InputError(
+            f"step: got {hypotheses.step:g}; expected at most 1e8 of them up to the limit, "
+            f"{hypotheses.limit:g}"
+        )
     if not 0 < hypotheses.step <= hypotheses.limit:
         raise InputError(
             f"step: got {hypotheses.step:g}; expected more than 0 and at most the limit, "
@@ -156,6 +161,8 @@ class ApproxDP:
         if not 0 <= self.delta < 1:
             raise InputError(f"delta: got {self.delta}; expected a probability in [0, 1)")
         _grid(self)
+        if self.limit > 700:
+            raise InputError(f"limit: got {self.limit:g}; expected at most 700, for e^epsilon")
 
     @property
     def grid(self) -> NDArray[np.float64]:

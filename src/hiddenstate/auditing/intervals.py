@@ -15,11 +15,17 @@ from scipy.special import betainccinv, betaincinv
 from hiddenstate.errors import InputError
 from hiddenstate.streams import stream
 
+LEAST = float(np.finfo(float).tiny)
+"""The least p-value: none is 0, for what a number cannot hold is rounded up."""
+
 SIMULATIONS = 10_000
 """Simulated audits behind a calibrated level."""
 
 MEMORY = 10**7
 """Numbers drawn at most for a band: the more ranks it has, the fewer simulations."""
+
+LEAST_SIMULATED = 1e-5
+"""Level of a band below which no simulations are afforded."""
 
 BLOCK = 500
 """Simulations of a band drawn at once, which bounds the memory."""
@@ -50,7 +56,7 @@ def allowed_rank(level: float, simulations: int) -> int:
         needed = int(np.ceil(np.log(1 - CERTAINTY) / np.log1p(-level)))
         most = -np.expm1(np.log(1 - CERTAINTY) / simulations)
         raise InputError(
-            f"confidence: {1 - level:.10g} needs {needed:,} simulated audits, where there are "
+            f"confidence: {1 - level:.16g} needs {needed:,} simulated audits, where there are "
             f"{simulations:,}; expected at most {np.floor((1 - most) * 1e4) / 1e4:g}"
         )
     return allowed
@@ -64,7 +70,8 @@ def clopper_pearson_upper(count: ArrayLike, n: int, level: float) -> NDArray[np.
     count = np.asarray(count, dtype=float)
     # The complement keeps the digits of tiny levels.
     bound = betainccinv(np.minimum(count, n - 1) + 1, np.maximum(n - count, 1), level)
-    return np.where(count >= n, 1.0, bound)
+    # Of levels below 1e-100 some have none.
+    return np.where((count >= n) | np.isnan(bound), 1.0, bound)
 
 
 def jeffreys_upper(count: ArrayLike, n: int, level: float) -> NDArray[np.float64]:
@@ -99,7 +106,7 @@ def band_upper(n: int, level: float) -> NDArray[np.float64]:
     # The r-th rank's own deviation is at most sqrt(r): what happens between is lost in the noise.
     ranks = symmetric_ranks(n, lambda rank: isqrt(rank) // 2)
     gamma = _band_gamma(ranks, n, level)
-    bound = betaincinv(ranks, n + 1 - ranks, 1 - gamma)
+    bound = betainccinv(ranks, n + 1 - ranks, gamma)  # which keeps the digits of a tiny gamma
     upper = np.append(bound, 1.0)[np.searchsorted(ranks, np.arange(n + 1), side="right")]
     upper.flags.writeable = False
     return upper
@@ -136,6 +143,8 @@ def uniform_order_statistics(
 
 def _band_gamma(ranks: NDArray[np.int64], n: int, level: float) -> float:
     """Pointwise level whose band over all these ranks fails with probability ``level`` at most."""
+    if level < LEAST_SIMULATED:
+        return level / len(ranks)  # by Bonferroni's inequality
     # A small level takes more, whatever they cost.
     simulations = max(min(SIMULATIONS, MEMORY // len(ranks)), int(10 / level))
     rng = stream(0, "auditing", "band", n)

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.averaged import Averaged
-from hiddenstate.auditing.curve import check_confidence, check_scores
+from hiddenstate.auditing.curve import check_confidence, one_audit
 from hiddenstate.auditing.hypotheses import Hypotheses
 from hiddenstate.auditing.other_way import OtherWayWarning, known_other_way
 from hiddenstate.errors import InputError
@@ -30,12 +30,14 @@ def known_null_bound(
     mechanism), never fitted to scores. The proof is in ``hiddenstate.auditing.averaged``. Raises
     InputError for scores, a confidence or probabilities that are unusable.
     """
-    scores = check_scores("in_scores", in_scores)
-    if scores.ndim != 1:
-        raise InputError(f"in_scores: got shape {scores.shape}; expected one audit, shape (n,)")
+    scores = one_audit("in_scores", in_scores)
     level = 1 - check_confidence(confidence)
-    shares = np.asarray(exceeded(scores), dtype=float)
-    if shares.shape != scores.shape or not np.all((shares >= 0) & (shares <= 1)):
+    shares = np.asanyarray(exceeded(scores))
+    # Of complex numbers a half would be dropped, and of masked ones the mask.
+    real = shares.dtype.kind in "biuf" and not np.ma.is_masked(shares)
+    known = real and shares.shape == scores.shape and np.all((shares >= 0) & (shares <= 1))
+    shares = np.asarray(shares, dtype=float) if known else shares
+    if not known:
         raise InputError(
             f"exceeded: got {shares!r:.80}; expected a probability for each of {len(scores)} scores"
         )

@@ -86,9 +86,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, expit
+from scipy.special import bdtr, expit, ndtr, ndtri
 
-from hiddenstate.accounting import tradeoff
 from hiddenstate.accounting.tradeoff import TradeoffCurve
 from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.curve import Coins, check_confidence, check_scores, drawn, refuse_mixed
@@ -99,9 +98,10 @@ from hiddenstate.auditing.hypotheses import (
     Tabulated,
     claimed,
 )
+from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.auditing.other_way import OtherWayWarning, guessed_other_way
 from hiddenstate.auditing.rules import last_true
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, is_whole
 from hiddenstate.streams import stream
 
 MARGIN = 1e-9
@@ -125,7 +125,7 @@ class Guesses:
     def __post_init__(self) -> None:
         for name in ("canaries", "made", "correct"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer):
+            if not is_whole(value):
                 raise InputError(f"{name}: got {value!r}; expected a whole number")
         if self.canaries < 1:
             raise InputError(f"canaries: got {self.canaries}; expected at least 1")
@@ -146,7 +146,7 @@ def guess(scores: ArrayLike, included: ArrayLike, made: int, *, coins: Coins = N
     """
     observed, inside = check_audit(scores, included)
     m = len(inside)
-    if isinstance(made, bool) or not isinstance(made, int | np.integer):
+    if not is_whole(made):
         raise InputError(f"made: got {made!r}; expected a whole number of guesses")
     if not 1 <= made <= m:
         raise InputError(f"made: got {made}; expected 1 to {m} guesses")
@@ -240,7 +240,7 @@ _AT_ONCE = 64
 
 def _last_refuted(guesses: Guesses, hypotheses: Hypotheses, level: float) -> int:
     """Last index of ``hypotheses.grid`` that the guesses refute; -1 if there is none."""
-    if not isinstance(hypotheses, GaussianDP):
+    if type(hypotheses) is not GaussianDP:
         return last_true(
             lambda index: _refuted(guesses, hypotheses, index, level), len(hypotheses.grid)
         )
@@ -253,7 +253,7 @@ def _last_refuted(guesses: Guesses, hypotheses: Hypotheses, level: float) -> int
         mus = hypotheses.grid[parts]
 
         def least(right: NDArray[np.float64], mus: NDArray[np.float64] = mus) -> Any:
-            return tradeoff.gaussian(mus, np.clip(1 - right, 0, 1))
+            return _gaussian(mus, right)
 
         # Refutations are nested: all hypotheses before the first that holds are refuted.
         held = np.flatnonzero(~_contradicted(guesses, least, np.full(len(parts), level)))
@@ -275,18 +275,20 @@ def _approx_tail(guesses: Guesses, epsilon: float, delta: float) -> float:
     """Theorem 1, or Theorem 3 where the number of guesses was not fixed."""
     from scipy.stats import binom
 
-    r, v, law = guesses.made, guesses.correct, binom(guesses.made, expit(epsilon))
-    tail = float(law.sf(v - 1))
+    # Wrong guesses are counted: their probability keeps its digits where that of right ones is 1.
+    r, v, wrong = guesses.made, guesses.correct, guesses.made - guesses.correct
+    law = binom(r, expit(-epsilon))
+    tail = float(law.cdf(wrong))
     excess = guesses.canaries * delta
-    if guesses.fixed:
+    # Where the tail is 1 so is the p-value, and other terms are no numbers.
+    if tail < 1 and guesses.fixed:
         # In logarithms, as each of the three may underflow. SciPy's tail is the logarithm of one
         # that has underflowed: there, terms fall at least as fast as after the first.
-        log_tail = law.logsf(v - 1)
+        log_tail = law.logcdf(wrong)
         if tail < 1e-290:
-            log_tail = law.logpmf(v) - math.log1p(-(r - v) / (v + 1) * math.exp(epsilon))
-        excess *= float(np.exp(log_tail + law.logcdf(v - 1) - law.logpmf(v))) / v
-    # No p-value is 0: what a number cannot hold is rounded up.
-    return min(1.0, max(np.finfo(float).tiny, (tail + excess) * (1 + MARGIN)))
+            log_tail = law.logpmf(wrong) - math.log1p(-wrong / (v + 1) * math.exp(epsilon))
+        excess *= float(np.exp(log_tail + law.logsf(wrong) - law.logpmf(wrong))) / v
+    return min(1.0, max(LEAST, (tail + excess) * (1 + MARGIN)))
 
 
 Least = Callable[[NDArray[np.float64]], NDArray[np.float64]]
@@ -317,8 +319,15 @@ def _least(hypotheses: Hypotheses, index: int, guesses: Guesses) -> Least:
     if isinstance(hypotheses, Tabulated):
         both = _both_directions(hypotheses.curves[index])
         return lambda right: both(np.clip(1 - right, 0, 1))
+    if type(hypotheses) is GaussianDP:  # a class made from it may have another curve
+        return lambda right: _gaussian(index * hypotheses.step, right)
     _require_symmetric(hypotheses, index)
     return lambda right: hypotheses.fnr(index, np.clip(1 - right, 0, 1))
+
+
+def _gaussian(mu: ArrayLike, right: NDArray[np.float64]) -> NDArray[np.float64]:
+    """f(1 - R) of mu-Gaussian differential privacy, also where 1 - R rounds to 1."""
+    return np.asarray(ndtr(ndtri(np.clip(right, 0, 1)) - mu))
 
 
 def _both_directions(curve: TradeoffCurve) -> TradeoffCurve:

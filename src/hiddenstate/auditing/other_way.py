@@ -19,6 +19,7 @@ from scipy.special import bdtr, bdtrc
 
 from hiddenstate.auditing.averaged import break_ties, tied
 from hiddenstate.auditing.curve import Coins, seed
+from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.streams import stream
 
 LEVEL = 1e-3
@@ -86,7 +87,7 @@ def other_way(
 
 def guessed_other_way(made: int, correct: int) -> OtherWay | None:
     """Sign that the guesses of an audit in one run point the other way; None if there is none."""
-    p_value = float(bdtr(correct, made, 0.5)) if made else 1.0
+    p_value = max(LEAST, float(bdtr(correct, made, 0.5))) if made else 1.0
     return OtherWay(correct / made, p_value, guesses=True) if p_value <= LEVEL else None
 
 
@@ -97,7 +98,7 @@ def known_other_way(reached: NDArray[np.float64], exceeded: NDArray[np.float64])
     """
     # Out-scores are so low with a probability of a half at most, also where they have atoms.
     low = int((exceeded > 0.5).sum())
-    p_value = float(bdtrc(low - 1, len(exceeded), 0.5))
+    p_value = max(LEAST, float(bdtrc(low - 1, len(exceeded), 0.5)))
     share = float(1 - (reached + exceeded).mean() / 2)
     return OtherWay(share, p_value) if p_value <= LEVEL else None
 
@@ -112,4 +113,5 @@ def _same_law(into: NDArray[np.float64], out: NDArray[np.float64]) -> float:
     top = int((into > out.max()).sum())
     # The highest scores are all of one data set: drawn without putting back.
     choose = [math.lgamma(k + 1) for k in (n, n - top, n + m, n + m - top)]
-    return min(1.0, 2 * min(area, math.exp(choose[0] - choose[1] - choose[2] + choose[3])))
+    highest = math.exp(choose[0] - choose[1] - choose[2] + choose[3])
+    return min(1.0, max(LEAST, 2 * min(area, highest)))

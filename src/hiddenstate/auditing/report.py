@@ -26,7 +26,7 @@ from hiddenstate.auditing.reach import Reach, reach
 from hiddenstate.auditing.rules import Fixed, Interval, Split, UniformBand
 from hiddenstate.auditing.sequential import Decision, SequentialAudit
 from hiddenstate.errors import InputError
-from hiddenstate.files import require
+from hiddenstate.files import line_of, require
 from hiddenstate.pipeline.scores import claimed_origin
 from hiddenstate.pipeline.scores import read as scores_of
 from hiddenstate.rounding import shown
@@ -95,13 +95,11 @@ def rows(
     # Canaries of one training are of one run, which has one seed.
     keys = [key for key in KEYS if key != "canary"] + ["run", "seed"] if one_run else KEYS
     _refuse_several(path, table, keys)
-    # Rows of text are counted with the header.
-    first = 1 if is_parquet else 2
-    codes = _worlds(path, table, first)
+    codes = _worlds(path, table)
     for name in ("canary",) if one_run else ("run", "seed"):
         if name in table.column_names:
-            _refuse_twice(path, table, name, codes, first)
-    return _numbers(path, table["score"], first), codes == 0
+            _refuse_twice(path, table, name, codes)
+    return _numbers(path, table["score"]), codes == 0
 
 
 def _refuse_several(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
@@ -115,8 +113,15 @@ def _refuse_several(path: Path, table: pa.Table, keys: Sequence[str]) -> None:
             )
 
 
-def _worlds(path: Path, table: pa.Table, first: int) -> NDArray[np.int64]:
-    """World of each row, 0 for "in" and 1 for "out"; ``first``: number of the first row."""
+def _where(path: Path, row: int) -> str:
+    """The line of a row of text, or the number of another file's row; ``row`` counts from 0."""
+    if path.suffix.lower() in PARQUET:
+        return f"{path}: row {row + 1}"
+    return f"{path}: line {line_of(path, row)}"
+
+
+def _worlds(path: Path, table: pa.Table) -> NDArray[np.int64]:
+    """World of each row, 0 for "in" and 1 for "out"."""
     world = table["world"]
     if not pa.types.is_dictionary(world.type):
         world = world.cast(pa.string()).dictionary_encode()
@@ -128,15 +133,12 @@ def _worlds(path: Path, table: pa.Table, first: int) -> NDArray[np.int64]:
     if (worlds < 0).any():
         row = int(np.argmax(worlds < 0))
         raise InputError(
-            f"{path}: row {row + first}: world: got {table['world'][row].as_py()!r}; "
-            "expected 'in' or 'out'"
+            f"{_where(path, row)}: world: got {_shown(table['world'][row])}; expected 'in' or 'out'"
         )
     return worlds
 
 
-def _refuse_twice(
-    path: Path, table: pa.Table, name: str, worlds: NDArray[np.int64], first: int
-) -> None:
+def _refuse_twice(path: Path, table: pa.Table, name: str, worlds: NDArray[np.int64]) -> None:
     """Refuse a second row of a run, of a seed, or of a canary."""
     column = table[name].to_pandas()
     # Either data set may count its runs from 0.
@@ -149,11 +151,15 @@ def _refuse_twice(
         row = int(np.argmax(again))
         where = f" of world {table['world'][row]}" if name == "run" else ""
         raise InputError(
-            f"{path}: row {row + first}: {name} {column[row]}{where} stands twice; {TWICE[name]}"
+            f"{_where(path, row)}: {name} {column[row]}{where} stands twice; {TWICE[name]}"
         )
 
 
-def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.float64]:
+def _shown(value: pa.Scalar) -> str:
+    return "nothing" if value.as_py() is None else f"{value.as_py()!r:.80}"
+
+
+def _numbers(path: Path, column: pa.ChunkedArray) -> NDArray[np.float64]:
     """The scores as numbers; the first that is none is refused with its row."""
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
@@ -168,9 +174,10 @@ def _numbers(path: Path, column: pa.ChunkedArray, first: int) -> NDArray[np.floa
     if bad.any():
         row = int(np.argmax(bad))
         more = f" ({int(bad.sum())} such rows)" if bad.sum() > 1 else ""
+        got = _shown(column[row])
+        point = " with a decimal point" if "," in got else ""
         raise InputError(
-            f"{path}: row {row + first}: score: got {column[row].as_py()!r}; "
-            f"expected a finite number{more}"
+            f"{_where(path, row)}: score: got {got}; expected a finite number{point}{more}"
         )
     return scores
 
@@ -211,16 +218,24 @@ def _parquet(path: Path, ignore: Sequence[str]) -> pa.Table:
 def _text(path: Path, ignore: Sequence[str]) -> pa.Table:
     # Spreadsheets may write a byte order mark before the header.
     with path.open(encoding="utf-8-sig") as lines:
-        header = lines.readline().strip()
+        above, header = next(filter(lambda line: line[1].strip(), enumerate(lines)), (0, ""))
+    header = header.strip()
     if not header:
         raise InputError(f"{path}: not a readable table (it is empty)")
     delimiter = max(",;\t", key=header.count)
     # Names may have spaces or quotes around them, so the reader is given them without.
     names = [name.strip().strip('"') for name in header.split(delimiter)]
-    return csv.read_csv(
+    odd: list[csv.InvalidRow] = []
+
+    def skipped(row: csv.InvalidRow) -> str:
+        odd.append(row)
+        return "skip"
+
+    table = csv.read_csv(
         path,
-        read_options=csv.ReadOptions(column_names=names, skip_rows=1),
-        parse_options=csv.ParseOptions(delimiter=delimiter),
+        # Several threads would not count the rows.
+        read_options=csv.ReadOptions(column_names=names, skip_rows=above + 1, use_threads=False),
+        parse_options=csv.ParseOptions(delimiter=delimiter, invalid_row_handler=skipped),
         convert_options=csv.ConvertOptions(
             include_columns=_wanted(path, names, ignore),
             column_types={"world": WORDS},
@@ -228,6 +243,15 @@ def _text(path: Path, ignore: Sequence[str]) -> pa.Table:
             strings_can_be_null=True,
         ),
     )
+    if odd:
+        # Lines that were skipped are counted, blank ones are not.
+        row = odd[0]
+        raise InputError(
+            f"{_where(path, row.number - above - 2)}: fields: got {row.actual_columns} "
+            f"({row.text:.80}); expected {row.expected_columns} separated by {delimiter!r}, "
+            "as in the header, and decimal points"
+        )
+    return table
 
 
 def _wanted(path: Path, names: list[str], ignore: Sequence[str]) -> list[str]:

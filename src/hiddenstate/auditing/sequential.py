@@ -36,7 +36,7 @@ from hiddenstate.auditing.averaged import (
     surprising,
     tied,
 )
-from hiddenstate.auditing.curve import Coins, check_confidence, check_scores, drawn, refuse_mixed
+from hiddenstate.auditing.curve import Coins, check_confidence, check_one, drawn
 from hiddenstate.auditing.hypotheses import Hypotheses, claimed, number
 from hiddenstate.auditing.intervals import (
     SIMULATIONS,
@@ -45,7 +45,7 @@ from hiddenstate.auditing.intervals import (
     uniform_order_statistics,
 )
 from hiddenstate.auditing.other_way import OtherWay, other_way
-from hiddenstate.errors import InputError
+from hiddenstate.errors import InputError, check_count
 from hiddenstate.rounding import shown
 from hiddenstate.streams import key, stream
 
@@ -126,6 +126,7 @@ class SequentialAudit:
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
         claimed(self.hypotheses, self.claim)
+        check_count("simulations", self.simulations)
         allowed_rank(1 - self.confidence, self.simulations)
         if not 0 < number("area", self.area) < 1:
             raise InputError(f"area: got {self.area}; expected a share inside (0, 1)")
@@ -167,15 +168,8 @@ class SequentialAudit:
         the same at every look: without them a seed of the audit's own, so give the verdict's to
         another object that goes on with it.
         """
-        worlds = []
-        for name, scores in (("in_scores", in_scores), ("out_scores", out_scores)):
-            # There may be too few scores for any look yet.
-            array = check_scores(name, scores, least=0)
-            if array.ndim != 1:
-                raise InputError(f"{name}: got shape {array.shape}; expected one audit, shape (n,)")
-            worlds.append(array)
-        into, out = worlds
-        refuse_mixed(np.concatenate((into, out)))
+        # There may be too few scores for any look yet.
+        into, out = check_one(in_scores, out_scores, least=0)
         taken = [k for k in self.sizes if k[0] <= len(into) and k[1] <= len(out)]
         if not taken:
             return Verdict("continue", 0, (0, 0), 1.0)

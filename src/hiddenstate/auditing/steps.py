@@ -14,7 +14,6 @@ needs to be planned. Canaries of one step may depend on each other in any way, s
 shares is all that is used of them.
 """
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,6 +23,8 @@ from scipy.special import logsumexp, ndtr, ndtri
 
 from hiddenstate.accounting import roots
 from hiddenstate.auditing.curve import check_confidence
+from hiddenstate.auditing.hypotheses import number
+from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.auditing.rules import last_true
 from hiddenstate.errors import InputError, expect
 from hiddenstate.rounding import shown
@@ -55,7 +56,9 @@ class StepAudit:
     def __post_init__(self) -> None:
         check_confidence(self.confidence)
         for name in ("made", "right"):
-            given = np.asarray(getattr(self, name))
+            given = np.asanyarray(getattr(self, name))
+            masked = int(np.ma.count_masked(given))
+            expect(not masked, name, masked, "no masked guesses")
             if given.ndim != 1 or not len(given) or not np.issubdtype(given.dtype, np.integer):
                 raise InputError(f"{name}: expected a whole number for each step, and a step")
             object.__setattr__(self, name, given.astype(np.int64))
@@ -74,11 +77,10 @@ class StepAudit:
 
     def p_values(self, noise_multiplier: float) -> NDArray[np.float64]:
         """Upper bounds on the p-value after each step, never increasing; shape (steps,)."""
-        known = 0 < noise_multiplier < math.inf
-        expect(known, "noise_multiplier", noise_multiplier, "a number above 0")
+        positive = number("noise_multiplier", noise_multiplier) > 0
+        expect(positive, "noise_multiplier", noise_multiplier, "a number above 0")
         wealth = np.maximum.accumulate(_log_wealth(self._shares, _right(noise_multiplier)))
-        # No p-value is 0: what a number cannot hold is rounded up.
-        return np.maximum(np.exp(-np.maximum(wealth, 0.0)), np.finfo(float).tiny)
+        return np.maximum(np.exp(-np.maximum(wealth, 0.0)), LEAST)
 
     def p_value(self, noise_multiplier: float) -> float:
         """Upper bound on the p-value of the claim, at whatever step the training was stopped."""

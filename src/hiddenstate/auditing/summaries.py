@@ -38,10 +38,21 @@ def separation(in_scores: ArrayLike, out_scores: ArrayLike) -> tuple[float, floa
     either data set it is infinite, and NaN if all are equal.
     """
     into, out = check_one(in_scores, out_scores)
-    deviation = np.sqrt((into.var(ddof=1) + out.var(ddof=1)) / 2)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        value = float((into.mean() - out.mean()) / deviation)
-    return value, float(separation_error(value, 2 / (1 / len(into) + 1 / len(out))))
+    # Powers of two change no digits, and keep the squares of the deviations within numbers.
+    _, exponent = np.frexp(max(np.ptp(into / 2), np.ptp(out / 2)))
+    with np.errstate(all="ignore"):
+        (mean_in, square_in), (mean_out, square_out) = (
+            _moments(np.ldexp(scores, -exponent)) for scores in (into, out)
+        )
+        value = float((mean_in - mean_out) / np.sqrt((square_in + square_out) / 2))
+        return value, float(separation_error(value, 2 / (1 / len(into) + 1 / len(out))))
+
+
+def _moments(scores: NDArray[np.float64]) -> tuple[np.float64, np.float64]:
+    """Mean and variance; those of equal scores, whose sum may be rounded, are exact."""
+    if (scores == scores[0]).all():
+        return scores[0], np.float64(0)
+    return scores.mean(), scores.var(ddof=1)
 
 
 def separation_error(separation: ArrayLike, models: float) -> NDArray[np.float64]:

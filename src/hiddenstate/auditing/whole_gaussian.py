@@ -50,6 +50,7 @@ most p. The bound Phi(Phi^-1(x) + mu sqrt(k)) is concave in x, so that it holds 
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +59,7 @@ from scipy.special import gammaln, log_ndtr, ndtr, ndtri, ndtri_exp
 from hiddenstate.auditing.audit import LowerBound
 from hiddenstate.auditing.curve import check_confidence, check_scores
 from hiddenstate.auditing.hypotheses import GaussianDP, number
+from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.auditing.one_run import Guesses, check_audit, one_run_bound
 from hiddenstate.errors import InputError, check_count
 from hiddenstate.streams import stream
@@ -98,8 +100,8 @@ def whole_gaussian_bound(
     level = 1 - check_confidence(confidence)
     count = int(coins.sum())
     unit = math.nan if deviation is None else number("deviation", deviation)
-    if deviation is not None and not 0 < unit < math.inf:
-        raise InputError(f"deviation: got {unit}; expected a positive number")
+    if deviation is not None:
+        _check_unit(unit)
     given = [argument is not None for argument in (deviation, null_scores, null_noise)]
     if given not in ([True, False, False], [False, True, False], [True, True, True]):
         raise InputError(
@@ -120,7 +122,7 @@ def whole_gaussian_bound(
             mean, unit = _null_with_noise(draws, noise, unit, alpha)
         # The test has the rest of the level (union bound).
         level *= 1 - SIMULATED
-    total = (observed[coins].sum() / math.sqrt(count) - mean) / unit
+    total = (_sum(observed[coins]) / math.sqrt(count) - mean) / unit
     return _bound((total + ndtri(level)) / math.sqrt(count), confidence, "known null law")
 
 
@@ -135,12 +137,29 @@ def whole_gaussian_p_value(
     mu, unit = number("claim", claim), number("deviation", deviation)
     if not 0 <= mu < math.inf:
         raise InputError(f"claim: got {mu}; expected a number of at least 0")
-    if not 0 < unit < math.inf:
-        raise InputError(f"deviation: got {unit}; expected a positive number")
+    _check_unit(unit)
     if not coins.any():
         return 1.0
     root = math.sqrt(int(coins.sum()))
-    return float(ndtr(mu * root - observed[coins].sum() / (unit * root)))
+    return max(LEAST, float(ndtr(mu * root - _sum(observed[coins]) / (unit * root))))
+
+
+MOST = 1e100
+"""Size of scores and, of a deviation, what it and its inverse may have: squares stay numbers."""
+
+
+def _check_unit(unit: float) -> None:
+    if not 1 / MOST <= unit <= MOST:
+        raise InputError(
+            f"deviation: got {unit}; expected a positive number from {1 / MOST:g} to {MOST:g}"
+        )
+
+
+def _sum(values: NDArray[np.float64], name: str = "scores", axis: int | None = None) -> Any:
+    """Sum of scores; InputError where one is so large that squares of sums would be no numbers."""
+    if (largest := np.abs(values).max(initial=0)) > MOST:
+        raise InputError(f"{name}: got one of size {largest:g}; expected at most {MOST:g}")
+    return values.sum(axis=axis)
 
 
 def _drawn(name: str, values: ArrayLike, coins: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -151,8 +170,8 @@ def _drawn(name: str, values: ArrayLike, coins: NDArray[np.bool_]) -> NDArray[np
             f"{name}: got shape {draws.shape}; expected (draws, {len(coins)}), at least "
             f"{LEAST_DRAWS} draws"
         )
-    sums = draws[:, coins].sum(axis=1) / math.sqrt(int(coins.sum()))
-    if not np.ptp(sums) > 0:
+    sums = _sum(draws[:, coins], name, axis=1) / math.sqrt(int(coins.sum()))
+    if not np.ptp(sums) > 1 / MOST:
         raise InputError(f"{name}: all draws are the same; expected those of a noisy training")
     return sums
 
@@ -256,6 +275,12 @@ def _bound(value: float, confidence: float, method: str) -> LowerBound:
     )
 
 
+def _check_plan(mu: float, canaries: int) -> None:
+    check_count("canaries", canaries)
+    if not number("mu", mu) > 0:
+        raise InputError(f"mu: got {mu}; expected a positive number")
+
+
 def planned_flips(mu: float, canaries: int, *, confidence: float = 0.95) -> int:
     """Number of coins to turn over, planned before training for normal scores that are mu apart.
 
@@ -263,6 +288,7 @@ def planned_flips(mu: float, canaries: int, *, confidence: float = 0.95) -> int:
     """
     from scipy.stats import binom
 
+    _check_plan(mu, canaries)
     right = int(binom.median(canaries, ndtr(mu / 2)))
     guesses = Guesses(canaries, canaries, right)
     level = 1 - check_confidence(confidence)
@@ -277,9 +303,7 @@ def planned_guesses(mu: float, canaries: int, *, confidence: float = 0.95) -> in
     mu-Gaussian DP) at the median number of right guesses in simulated audits. Validity does not
     depend on it.
     """
-    check_count("canaries", canaries)
-    if not 0 < number("mu", mu) < math.inf:
-        raise InputError(f"mu: got {mu}; expected a positive number")
+    _check_plan(mu, canaries)
     rng = stream(0, "auditing", "planned guesses", canaries)
     coins = rng.random((PLANNED, canaries)) < 0.5
     scores = rng.standard_normal(coins.shape) + mu * coins
@@ -356,9 +380,6 @@ def one_canary_ceiling(mu: float, canaries: int, *, confidence: float = 0.95) ->
     ``Imitation`` with probability at most 1 - confidence there, so for the truth with at most
     (1 - confidence) / tau + apart = 1/2. The returned value is the least over ``apart``.
     """
-    check_count("canaries", canaries)
+    _check_plan(mu, canaries)
     level = 1 - check_confidence(confidence)
-    mu = number("mu", mu)
-    if not 0 < mu < math.inf:
-        raise InputError(f"mu: got {mu}; expected a positive number")
     return min(Imitation(mu, canaries, a, level).gdp_mu for a in np.linspace(0.01, 0.35, 69))

@@ -38,9 +38,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from hiddenstate.auditing.curve import seed as drawn_seed
+from hiddenstate.auditing.hypotheses import number
 from hiddenstate.auditing.steps import StepAudit
 from hiddenstate.campaign import batches
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import InputError, check_count, expect, is_whole
 from hiddenstate.files import atomic
 from hiddenstate.streams import key, stream
 
@@ -72,7 +73,8 @@ class Dirac:
     pairs: bool = True
 
     def __post_init__(self) -> None:
-        expect(self.norm > 0, "norm", self.norm, "a number of clipping norms above 0")
+        positive = number("norm", self.norm) > 0
+        expect(positive, "norm", self.norm, "a number of clipping norms above 0")
 
     def direction(self, parameters: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of norm 1, one tensor for each parameter."""
@@ -158,8 +160,15 @@ class Run:
 
     def __post_init__(self) -> None:
         expect(self.world in ("in", "out"), "world", self.world, "'in' or 'out'")
-        expect(self.noise_multiplier > 0, "noise_multiplier", self.noise_multiplier, "above 0")
-        expect(0 < self.sampling_rate <= 1, "sampling_rate", self.sampling_rate, "in (0, 1]")
+        fits = is_whole(self.seed) and -(2**63) <= self.seed < 2**64
+        expect(fits, "seed", self.seed, "a whole number of at most 64 bits, as torch takes")
+        for name in ("noise_multiplier", "sampling_rate", "clipping_norm"):
+            value = getattr(self, name)
+            if name != "clipping_norm" or value is not None:
+                expect(number(name, value) > 0, name, value, "above 0")
+        expect(self.sampling_rate <= 1, "sampling_rate", self.sampling_rate, "in (0, 1]")
+        if self.steps is not None:
+            check_count("steps", self.steps)
         if self.canary is None and self.gradient is None:
             raise InputError("canary: got no record and no gradient; expected one of them")
         random.seed(self.seed)
@@ -629,7 +638,7 @@ class OneRun(Run):
         """All canaries are records in either case."""
 
     def _count(self, rows: Tensor) -> None:
-        self.draws += int(self.included[rows[rows != NO_CANARY].numpy()].sum())
+        self.draws += int(self.included[rows[rows != NO_CANARY].cpu().numpy()].sum())
 
     def _insert(self, samples: Sequence[Tensor], rows: Tensor, norm: float) -> None:
         there = torch.nonzero(rows != NO_CANARY).view(-1)
@@ -642,8 +651,9 @@ class OneRun(Run):
                 flat[int(self._inside[number])] = norm
 
     def _read(self, grads: Sequence[Tensor], others: Sequence[Tensor]) -> None:
-        left = torch.cat([(g - o).reshape(-1) for g, o in zip(grads, others, strict=True)])
-        self._along.append(left[self._places].double().numpy())
+        along, other = (torch.cat([t.reshape(-1) for t in sums]) for sums in (grads, others))
+        left = along[self._places].double() - other[self._places].double()
+        self._along.append(left.cpu().numpy())
         super()._read(grads, others)
 
     def scores(self) -> dict[str, float]:
@@ -686,8 +696,8 @@ class Steps(OneRun):
     def _count(self, rows: Tensor) -> None:
         drawn = rows[rows != NO_CANARY].tolist()
         self.draws += len(drawn)
-        for number in drawn:
-            self._tossed[number] = self.included[number] = bool(self._tosses.random() < 0.5)
+        for canary in drawn:
+            self._tossed[canary] = self.included[canary] = bool(self._tosses.random() < 0.5)
 
     def _read(self, grads: Sequence[Tensor], others: Sequence[Tensor]) -> None:
         super()._read(grads, others)

@@ -21,9 +21,11 @@ import numpy as np
 from scipy import stats
 from scipy.special import chdtr, chdtrc, ndtr
 
+from hiddenstate.auditing.hypotheses import number
+from hiddenstate.auditing.intervals import LEAST
 from hiddenstate.campaign.checking import same_noise
 from hiddenstate.campaign.recording import Recorded, Step, recording
-from hiddenstate.errors import InputError, expect
+from hiddenstate.errors import InputError, check_count, expect
 from hiddenstate.rounding import counted
 
 LEVEL = 1e-3
@@ -124,14 +126,14 @@ class Report:
                 f"{counted(self.tensors, 'tensor')} "
                 f"({counted(self.tests, 'test')} at a joint level of {self.level:g})."
             )
-        for number, found in enumerate(self.findings, 1):
+        for place, found in enumerate(self.findings, 1):
             where = [
                 *([f"tensor {found.tensor}"] if found.tensor else []),
                 *([f"step {found.step}"] if found.step is not None else []),
             ]
             p = found.p_value
             chance = "" if p is None else f", p = {p:.1g}" if p > 1e-300 else ", p < 1e-300"
-            lines.append(f"{number}. {found.fault}: {found.words}")
+            lines.append(f"{place}. {found.fault}: {found.words}")
             told = f"{', '.join(where)}{chance}".removeprefix(", ")
             lines += [f"   seen: {told}"] if told else []
             lines.append(f"   usual cause: {found.usual}")
@@ -196,11 +198,12 @@ def claims(
     clipping_norm: float | None,
 ) -> dict[str, float | None]:
     """The numbers by their names in words; InputError for one out of range."""
-    for name, number in (("noise_multiplier", noise_multiplier), ("clipping_norm", clipping_norm)):
-        expect(number is None or 0 < number < math.inf, name, number, "a number above 0")
-    known = sampling_rate is None or 0 < sampling_rate <= 1
+    for name, value in (("noise_multiplier", noise_multiplier), ("clipping_norm", clipping_norm)):
+        expect(value is None or number(name, value) > 0, name, value, "a number above 0")
+    known = sampling_rate is None or 0 < number("sampling_rate", sampling_rate) <= 1
     expect(known, "sampling_rate", sampling_rate, "a number above 0, at most 1")
-    expect(steps is None or steps >= 1, "steps", steps, "1 or more")
+    if steps is not None:
+        check_count("steps", steps)
     return {
         "noise multiplier": noise_multiplier,
         "sampling rate": sampling_rate,
@@ -234,7 +237,7 @@ class _Tests:
     found: list[tuple[str, float, int | None, int | None]] = field(default_factory=list)
 
     def add(self, kind: str, p: float, tensor: int | None = None, step: int | None = None) -> None:
-        self.found.append((kind, float(np.clip(p, 0, 1)), tensor, step))
+        self.found.append((kind, float(np.clip(p, LEAST, 1)), tensor, step))
 
     def squares(self, kind: str, total: float, degrees: int, **where: int | None) -> None:
         """A sum of so many squared normal variables, two-sided."""

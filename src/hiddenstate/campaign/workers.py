@@ -21,12 +21,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
-from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from hiddenstate.campaign.trainings import Training, TrainingFunction, commands_ended
-from hiddenstate.errors import expect
+from hiddenstate.errors import expect, is_whole
 from hiddenstate.rounding import counted
 
 GRACE = 2.0
@@ -45,8 +44,7 @@ def check_limits(workers: int, retries: int, timeout: float | None) -> None:
     Also for a folder of temporary files in which sockets cannot be.
     """
     for name, value, least in (("workers", workers, 1), ("retries", retries, 0)):
-        whole = isinstance(value, Integral) and not isinstance(value, bool)
-        expect(whole and value >= least, name, value, f"a whole number, at least {least}")
+        expect(is_whole(value) and value >= least, name, value, f"a whole number, at least {least}")
     expect(timeout is None or 0 < timeout < math.inf, "timeout", timeout, "seconds above 0")
     place = tempfile.gettempdir()
     fits = len(os.fsencode(place)) <= LONGEST
@@ -242,7 +240,14 @@ def _serve(training: Training, connection: Connection, alive: Connection, log: s
 def _numbers(score: Any) -> Score:
     """A score, or several by their names."""
     if isinstance(score, Mapping):
-        return {str(name): float(value) for name, value in score.items()}
+        return {str(name): _number(value) for name, value in score.items()}
+    return _number(score)
+
+
+def _number(score: Any) -> float:
+    # Of a complex number of numpy's, ``float`` would keep the real part.
+    if getattr(getattr(score, "dtype", None), "kind", None) == "c":
+        raise TypeError(f"score: got {score!r}; expected a real number")
     return float(score)
 
 

@@ -77,20 +77,23 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _read(path: Path) -> "pd.DataFrame":
+    import pandas as pd
+
     from hiddenstate import files
-    from hiddenstate.auditing import StepAudit
 
     table = files.table(path, "a CSV file with the columns made and right")
-    try:
-        if list(table.columns) != ["made", "right"]:
-            raise InputError(
-                f"columns: got {', '.join(map(str, table.columns))}; expected made, right"
-            )
-        made = table["made"].to_numpy()
-        StepAudit(made, table["right"].to_numpy())
-        if len(many := (made > MOST).nonzero()[0]):
-            row = many[0]
-            raise InputError(f"made: row {row + 2}: got {made[row]}; expected {MOST:,} at most")
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    return table
+    if list(table.columns) != ["made", "right"]:
+        names = ", ".join(map(str, table.columns))
+        raise InputError(f"{path}: columns: got {names}; expected made, right")
+    read = table.apply(pd.to_numeric, errors="coerce").astype(float)
+    for name, most, words in (
+        ("made", MOST, f"a whole number from 0 to {MOST:,}"),
+        ("right", read["made"], "a whole number from 0 to the guesses made"),
+    ):
+        fits = (read[name] % 1 == 0) & (read[name] >= 0) & (read[name] <= most)
+        if not (fits := fits & (table[name].dtype != bool)).all():
+            row = int(fits.argmin())
+            got = "nothing" if pd.isna(table[name][row]) else table[name][row]
+            line = files.line_of(path, row)
+            raise InputError(f"{path}: line {line}: {name}: got {got}; expected {words}")
+    return read.astype("int64")
