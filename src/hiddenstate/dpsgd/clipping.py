@@ -110,8 +110,8 @@ class ClippedSum:
             records, labels = checked(given.x, given.y, held, loss, whole=given.whole)
             probe = Probe(model, records, labels, loss, relabel=loss is cross_entropy)
         # Copies: whoever writes into what was given changes no sum.
-        records, labels = (v.to(where, copy=True) for v in (records, labels))
-        problem = Problem(held.to(where), loss, records, labels, augmentation)
+        own_x, own_y = (v.to(where, copy=True) for v in (records, labels))
+        problem = Problem(held.to(where), loss, own_x, own_y, augmentation)
         # Before losses of all records: torch ignores the label -100 and fails on other wrong ones.
         if probe.classes is not None and loss is cross_entropy:
             refuse_classes(labels, probe.classes)
