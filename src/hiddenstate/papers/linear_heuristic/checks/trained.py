@@ -106,6 +106,8 @@ def predictive(estimates: pd.DataFrame) -> Found:
     """Figures 2 and 4, Table 1: audits find more where the heuristic is larger."""
     rows = _audits(estimates, "figure2", "figure4", "table1")
     needed(rows.iloc[3:])
+    if rows[["found", "heuristic"]].nunique().min() < 2:
+        raise Lacking
     found = rows["found"].corr(rows["heuristic"], method="spearman")
     # The error of a rank correlation of normal values (Fieller, Hartley and Pearson 1957).
     error = (1 - found**2) * math.sqrt(1.06 / (len(rows) - 3))
